@@ -945,6 +945,33 @@ def test_rows_without_labels_that_are_not_finite_are_left_out_if_asked(tmp_path,
     assert items.notes == ("1 row with NaN or infinity left out (rows[1])",)
 
 
+@pytest.mark.parametrize("word", ["", "NA", "N/A", "n/a", "NULL", "null", "None", "<NA>", "#N/A", "NaN"])
+def test_words_that_other_programs_write_for_a_missing_number_are_missing(tmp_path, word):
+    file = tmp_path / "rows.csv"
+    file.write_text(f"width,label\n1,a\n{word},b\n2,NA\n")
+    with pytest.raises(DataError, match=r"1 row with an empty, NaN or infinite cell, first row 2 .* in 'width'"):
+        open_dataset(file)
+    items = open_dataset(file, skip_bad=True)
+    assert items.array.ravel().tolist() == [1, 2]
+    assert [items.classes[label] for label in items.labels] == ["a", "NA"]
+
+
+def test_all_columns_that_are_no_numbers_are_named_at_once(tmp_path):
+    file = tmp_path / "rows.csv"
+    file.write_text("mass,width,day,label\n5 g,1,Monday,a\n6 g,2,Friday,b\n")
+    with pytest.raises(
+        DataError, match=r"column 'mass' has '5 g' in row 1, but features must be numbers \(nor is day\)"
+    ):
+        open_dataset(file)
+
+
+def test_json_of_columns_may_number_its_rows_as_pandas_does(tmp_path):
+    file = tmp_path / "rows.json"
+    file.write_text(json.dumps({"width": {"0": 1, "1": 2}, "label": {"0": "a", "1": "b"}}))
+    items = open_dataset(file)
+    assert (items.array.ravel().tolist(), items.classes) == ([1, 2], ("a", "b"))
+
+
 def test_lists_as_numpy_prints_them_are_read_and_cut_ones_are_told(tmp_path):
     file = tmp_path / "rows.csv"
     file.write_text("text,label,embedding\nx,a,[ 1.  -2.5]\ny,b,[3 4]\n")

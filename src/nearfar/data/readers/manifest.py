@@ -43,6 +43,8 @@ PART = re.compile(r"(.+)\[\d+\]")
 EMBEDDINGS = ("embedding", "embeddings")
 NO_FEATURES = (*ABOUT, "category", "", "__index_level_0__")
 """The last two are the index of pandas."""
+MISSING = ("", None, "NA", "N/A", "n/a", "NULL", "null", "None", "<NA>", "#N/A")
+"""What programs write for a missing number, beside NaN. In a column of labels, only "" and None mean that."""
 LOGICAL = {"true": 1.0, "false": 0.0, "nan": np.nan}
 OTHERS_LEFT_OUT = " (--skip-bad leaves out the others)"
 TRUE = ("1", "1.0", "true", "yes")
@@ -450,10 +452,14 @@ def _features(path: Path, table: Table, whole: Table) -> NDArray[np.float32]:
                 f"{_few(list(whole))}"
             )
     row, value = next((row, value) for row, value in enumerate(table[wrong], start=1) if not _is_number(value))
+    others = [name for name, found in zip(columns, numbers, strict=True) if found is None and name != wrong]
+    also = ""
+    if others:
+        also = f" (nor {'is' if len(others) == 1 else 'are'} {some(others, 3)})"
     raise DataError(
-        f"{path}: column {quoted(wrong)} has {quoted(value)} in row {row}, but features must be numbers; encode the "
-        "column or remove it. Give the column of the classes with --label, and that of the names of rows with --name; "
-        "put texts for a text model into a column `text`, and paths of images into `path`. The table has "
+        f"{path}: column {quoted(wrong)} has {quoted(value)} in row {row}, but features must be numbers{also}; encode "
+        "the column or remove it. Give the column of the classes with --label, and that of the names of rows with "
+        "--name; put texts for a text model into a column `text`, and paths of images into `path`. The table has "
         f"{_few(list(whole))}"
     )
 
@@ -491,7 +497,7 @@ def _numbers(column: Sequence[Any]) -> NDArray[np.float64] | None:
     """Return a column (n,) of numbers, or of true and false, else None. An empty cell is a missing number."""
     if isinstance(column, np.ndarray):
         return column
-    values = ["nan" if value in ("", None) else value for value in column]
+    values = ["nan" if value in MISSING else value for value in column]
     try:
         found = np.array(values, dtype=np.float64)
         return found if found.ndim == 1 else None
@@ -508,7 +514,7 @@ def _is_number(value: Any) -> bool:
     except OverflowError:
         return False
     except (TypeError, ValueError):
-        return value in ("", None)
+        return value in MISSING
     return True
 
 

@@ -180,9 +180,16 @@ def _objects(path: Path, lines: Sequence[str], kind: str) -> Iterator[tuple[str,
 
 
 def _records_of(content: Any) -> list[Any]:
-    """Return the rows of a JSON file: a list of objects, an object of columns of one length, or one object."""
+    """Return the rows of a JSON file: a list of objects, an object of columns of one length, or one object.
+
+    A column is a list, or an object with the same keys in all columns, as pandas writes it.
+    """
     if isinstance(content, list):
         return content
+    if isinstance(content, dict) and content and all(isinstance(cells, dict) for cells in content.values()):
+        keys = next(iter(content.values())).keys()
+        if all(cells.keys() == keys for cells in content.values()):
+            content = {name: [cells[key] for key in keys] for name, cells in content.items()}
     if not isinstance(content, dict) or not all(isinstance(cells, list) for cells in content.values()):
         return [content]
     if len({len(cells) for cells in content.values()}) != 1:
