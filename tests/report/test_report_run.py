@@ -188,6 +188,7 @@ def test_the_table_of_steps_says_over_how_many_splits_its_means_are(run: Path) -
         ("ladder.json", '{"rows": 3}'),
         ("ladder.json", '{"rows": [], "worth": "frozen"}'),
         ("ladder.json", '{"rows": [{"title": "", "step": "", "seconds": "x"}], "worth": ""}'),
+        ("choice.json", '{"kept": "trained"}'),
         ("theory.json", '{"rows": [["a", 1]]}'),
         ("theory.json", '{"rows": [["a", "b", null]]}'),
     ],

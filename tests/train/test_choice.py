@@ -13,6 +13,8 @@ from nearfar.data.dataset import held_out_count
 from nearfar.export import export_run
 from nearfar.numerics.constraints import LabelPairs
 from nearfar.numerics.whitening import unit_rows
+from nearfar.report.card import model_card
+from nearfar.report.run import read_run
 from nearfar.spectral.geometric.gmml import gmml
 from nearfar.train import DeepMetric, TrainConfig, embed_run, evaluate_run, load_embedder, train, train_final
 from nearfar.train.checkpoint import load_tensors, read_about
@@ -193,6 +195,15 @@ def test_a_named_objective_keeps_the_trained_network_and_says_what_is_better(tmp
     assert "--keep best keeps it" in choice["sentence"]
     assert not (tmp_path / "run/trained.safetensors").exists()
     assert run.embedder.embedding_dim == 2
+
+
+def test_report_and_card_say_what_is_kept_and_what_is_cheaper(tmp_path):
+    run = train(TrainConfig.of(data=separable(tmp_path / "rows.npz"), **TINY), tmp_path / "run", progress=False)
+    evaluate_run(run, clustering=False)
+    sentence = json.loads((tmp_path / "run/choice.json").read_text())["sentence"]
+    assert sentence.startswith("Kept: raw rows")
+    assert f"- {sentence}" in model_card(tmp_path / "run")
+    assert sentence in read_run(tmp_path / "run", pictures=False).remarks
 
 
 def test_a_run_that_keeps_something_else_is_resumed_from_its_trained_network(tmp_path):

@@ -15,8 +15,8 @@ from nearfar.train import DeepMetric, TrainConfig, TrainError, evaluate_run, ope
 from nearfar.train.checkpoint import read_about
 from nearfar.train.features import _stamps
 from nearfar.train.final import final_config, final_summary
-from nearfar.train.rungs import save_frozen
 from nearfar.train.task import with_resolved_folder
+from nearfar.train.untrained import save_untrained
 
 from ..commands import run
 from ..data.conftest import class_folders, write
@@ -188,7 +188,7 @@ def test_a_whitening_is_fitted_where_the_run_has_kept_it(tmp_path):
 def test_the_final_model_of_a_frozen_trunk_is_frozen(tmp_path):
     rows = str(rows_file(tmp_path / "rows.npz"))
     config = TrainConfig.of(data=rows, **{**SMALL, "epochs": 7}, metric="whitening", freeze_trunk=True)
-    made = save_frozen(config, tmp_path / "run")
+    made = save_untrained(config, tmp_path / "run")
     evaluate_run(made)
     final = train_final(made, tmp_path / "final", progress=False)
     about = read_about(open_run(final.folder).best)

@@ -1,4 +1,4 @@
-"""The ladder: what raw pixels, frozen features, a metric, a head and training are worth, on classes held out."""
+"""The ladder: what raw items, frozen features, a closed form, a head and training are worth, on classes held out."""
 
 import json
 
@@ -17,6 +17,8 @@ from nearfar.deep.networks.trunks import make_trunk
 from nearfar.evaluation import evaluate
 from nearfar.report import report_run
 from nearfar.train import TrainConfig, TrainError, embed_run, evaluate_run, ladder, rungs, train
+from nearfar.train.checkpoint import read_about
+from nearfar.train.closed_forms import choose_form, fitted
 from nearfar.train.expected_work import ExpectedWork
 from nearfar.train.last_stage import split_off
 from nearfar.train.rungs import (
@@ -28,9 +30,10 @@ from nearfar.train.rungs import (
     held_out_classes,
     last_worthwhile_step,
     mean_and_half,
-    save_frozen,
+    with_forms,
 )
 from nearfar.train.time_limit import TimeLimit
+from nearfar.train.untrained import save_untrained
 from tests.commands import run
 
 CLASSES = 12
@@ -99,14 +102,22 @@ def weights(timm, tmp_path):
     return tmp_path / "weights.safetensors"
 
 
+TITLES = {
+    "raw": "raw pixels",
+    "frozen": "frozen features",
+    "whitened": "frozen features, whitened",
+    "head": "linear layer on frozen features",
+}
+
+
 def rung(step, *scores):
-    return Rung(step, scores, scores, 1.0)
+    return Rung(step, TITLES[step], scores, scores, 1.0)
 
 
 @pytest.mark.slow
 def test_every_step_is_scored_on_classes_held_out(config, found):
-    assert [row.step for row in found.rows] == ["pixels", "frozen", "whitened", "head"]
-    assert [len(row.map_at_r) for row in found.rows] == [20, 20, 20, 2]
+    assert [row.step for row in found.rows] == ["raw", "whitened"]
+    assert [len(row.map_at_r) for row in found.rows] == [20, 20]
     assert all(np.isfinite([*row.map_at_r, *row.recall_at_1]).all() for row in found.rows)
     assert all(row.seconds > 0 for row in found.rows)
     train_items = open_task(config.data, validation=0.0, seed=config.seed).train
@@ -116,6 +127,11 @@ def test_every_step_is_scored_on_classes_held_out(config, found):
         out = np.isin(train_items.labels, classes)
         expected = evaluate(pixels[out], train_items.labels[out], clustering=False)
         assert_allclose(found.rows[0].map_at_r[split], expected.map_at_r, rtol=1e-6)
+        form = choose_form(pixels[~out], train_items.labels[~out], seed=config.seed, splits=2).name
+        mapped = fitted(form, pixels[~out], train_items.labels[~out])(pixels[out]).astype(np.float32)
+        expected = evaluate(mapped, train_items.labels[out], clustering=False)
+        assert found.rows[1].forms[split] == form
+        assert_allclose(found.rows[1].map_at_r[split], expected.map_at_r, rtol=1e-6)
     before = np.random.get_state()[1].copy()  # noqa: NPY002
     again = ladder(config, splits=2)
     assert np.array_equal(np.random.get_state()[1], before)  # noqa: NPY002
@@ -127,7 +143,7 @@ def test_the_table_is_text_and_plain_data(found):
     text = str(found)
     for word in (
         "raw pixels",
-        "frozen features, whitened",
+        "raw pixels, ",
         "Recall@1",
         "MAP@R",
         "seconds",
@@ -142,7 +158,7 @@ def test_the_table_is_text_and_plain_data(found):
 
 
 def test_the_mean_of_a_step_with_fewer_splits_is_comparable_with_the_others():
-    pixels = rung("pixels", 0.2, 0.3, 0.7, 0.8)
+    pixels = rung("raw", 0.2, 0.3, 0.7, 0.8)
     found = Ladder("", (pixels, rung("frozen", 0.3, 0.4, 0.8, 0.9), rung("head", 0.4, 0.5)), "frozen", ratio=0.5)
     rows = found.to_dict()["rows"]
     assert_allclose([row["map_at_r_mean"] for row in rows], [0.5, 0.6, 0.7])  # pixels plus 0.2 on two splits
@@ -153,7 +169,7 @@ def test_the_mean_of_a_step_with_fewer_splits_is_comparable_with_the_others():
 
 def test_the_mean_of_a_step_with_fewer_splits_follows_the_whitened_features():
     whitened = rung("whitened", 0.6, 0.7, 0.9, 1.0)  # raw pixels vary in another way
-    found = Ladder("", (rung("pixels", 0.1, 0.9, 0.1, 0.1), whitened, rung("head", 0.5, 0.6)), "whitened", ratio=0.5)
+    found = Ladder("", (rung("raw", 0.1, 0.9, 0.1, 0.1), whitened, rung("head", 0.5, 0.6)), "whitened", ratio=0.5)
     assert_allclose([row["map_at_r_mean"] for row in found.to_dict()["rows"]], [0.3, 0.8, 0.7])  # 0.8 - 0.1
 
 
@@ -166,7 +182,7 @@ def test_intervals_are_corrected_for_overlapping_splits():
 
 
 def test_fewer_than_five_splits_give_no_interval():
-    pixels = rung("pixels", 0.1, 0.2, 0.4, 0.5, 0.6)
+    pixels = rung("raw", 0.1, 0.2, 0.4, 0.5, 0.6)
     found = Ladder("", (pixels, rung("head", 0.6, 0.9, 1.0)), "head", ratio=0.5)
     many, few = found.to_dict()["rows"]
     half = mean_and_half(pixels.map_at_r, ratio=0.5)[1]
@@ -182,7 +198,7 @@ def test_the_protocol_says_which_steps_have_no_interval(photos):
     items = open_task(str(photos), validation=0.0).train
 
     def told(*splits):
-        rungs = [rung(step, *[0.5] * n) for step, n in zip(("pixels", "head"), splits, strict=True)]
+        rungs = [rung(step, *[0.5] * n) for step, n in zip(("raw", "head"), splits, strict=True)]
         return _protocol(items, items, rungs, 2)  # the number of held-out classes
 
     corrected = "mean and 95% interval, corrected for overlapping splits"
@@ -194,7 +210,7 @@ def test_the_protocol_says_which_steps_have_no_interval(photos):
 
 
 def test_a_gain_that_may_not_hold_on_new_classes_is_told():
-    rungs = (rung("pixels", 0.1, 0.2, 0.3), rung("frozen", 0.21, 0.33, 0.44))  # gains: 0.11, 0.13, 0.14
+    rungs = (rung("raw", 0.1, 0.2, 0.3), rung("frozen", 0.21, 0.33, 0.44))  # gains: 0.11, 0.13, 0.14
     assert "may be as good" not in Ladder("", rungs, "frozen", ratio=0.5).sentence
     rungs = (rungs[0], rung("frozen", 0.2, 0.34, 0.5))  # gains: 0.1, 0.14, 0.2
     assert last_worthwhile_step(rungs) == "frozen"
@@ -202,7 +218,7 @@ def test_a_gain_that_may_not_hold_on_new_classes_is_told():
     assert "On new classes, raw pixels may be as good: " in told
     assert told.endswith(": the gain is 0.147 on average, and 0.100 to 0.200 in single splits.")
     plain = (0.1, 0.2, 0.3, 0.1, 0.2)
-    rungs = (rung("pixels", *plain), rung("frozen", *np.add(plain, (0.02, 0.12, 0.14, 0.1, 0.2))))
+    rungs = (rung("raw", *plain), rung("frozen", *np.add(plain, (0.02, 0.12, 0.14, 0.1, 0.2))))
     told = Ladder("", rungs, "frozen", ratio=0.5).sentence
     assert told.endswith("On new classes, raw pixels may be as good: the gain is 0.116 ± 0.152.")
 
@@ -224,9 +240,9 @@ def test_a_step_that_trains_must_be_better_by_more_than_one_that_does_not():
 
 def test_splits_are_fewer_for_many_items_of_many_features():
     assert affordable_splits(20, n=160, widths=[3072, 1280]) == 20
-    assert affordable_splits(20, n=3000, widths=[3072, 1280]) == 20
-    assert 1 < affordable_splits(20, n=3000, widths=[3072, 2048]) < 20
-    assert affordable_splits(20, n=3000, widths=[3072, 8192]) == 0
+    assert affordable_splits(20, n=3000, widths=[384]) == 20
+    assert 1 < affordable_splits(20, n=3000, widths=[3072, 2048]) < affordable_splits(20, n=3000, widths=[3072, 1280])
+    assert affordable_splits(20, n=3000, widths=[3072, 8192]) == 20  # too wide for closed forms
 
 
 def test_classes_held_out_are_a_third_drawn_anew(photos):
@@ -237,10 +253,10 @@ def test_classes_held_out_are_a_third_drawn_anew(photos):
 
 
 def test_the_table_says_where_no_step_is_better_than_pixels():
-    rungs = (rung("pixels", 0.1, 0.5), rung("frozen", 0.2, 0.3))  # better here, worse there
+    rungs = (rung("raw", 0.1, 0.5), rung("frozen", 0.2, 0.3))  # better here, worse there
     told = Ladder("", rungs, last_worthwhile_step(rungs)).sentence
     assert told.startswith("No step is better than raw pixels by more than chance: MAP@R 0.300 on held-out classes (")
-    rungs = (rung("pixels", 0.1, 0.1), rung("frozen", 0.3, 0.3))
+    rungs = (rung("raw", 0.1, 0.1), rung("frozen", 0.3, 0.3))
     assert Ladder("", rungs, last_worthwhile_step(rungs)).sentence.startswith("Frozen features: MAP@R 0.300")
     rungs = (*rungs, rung("whitened", 0.2, 0.2))  # the title of this step has a comma
     told = Ladder("", rungs, last_worthwhile_step(rungs)).sentence
@@ -252,54 +268,94 @@ def test_the_table_says_where_a_higher_score_may_be_due_to_chance():
     told = Ladder("", rungs, last_worthwhile_step(rungs)).sentence
     assert told.startswith("No step is better than frozen features by more than chance")
     assert told.endswith("(frozen features, whitened 0.367). The higher scores of other steps may be due to chance.")
-    rungs = (rung("pixels", 0.1, 0.1), rung("frozen", 0.3, 0.3))
+    rungs = (rung("raw", 0.1, 0.1), rung("frozen", 0.3, 0.3))
     assert "due to chance" not in Ladder("", rungs, last_worthwhile_step(rungs)).sentence
 
 
 def test_a_step_is_worth_it_where_it_is_better_by_more_than_chance():
-    rungs = [rung("pixels", 0.1, 0.2, 0.15), rung("frozen", 0.3, 0.41, 0.36)]
+    rungs = [rung("raw", 0.1, 0.2, 0.15), rung("frozen", 0.3, 0.41, 0.36)]
     assert last_worthwhile_step(rungs) == "frozen"
     assert last_worthwhile_step([*rungs, rung("whitened", 0.35, 0.46, 0.41)]) == "whitened"
     assert last_worthwhile_step([*rungs, rung("whitened", 0.4, 0.31, 0.38)]) == "frozen"  # better here, worse there
     assert last_worthwhile_step([*rungs, rung("whitened", 0.2, 0.3, 0.2), rung("head", 0.4, 0.51, 0.47)]) == "head"
-    assert last_worthwhile_step([rung("pixels", 0.1), rung("frozen", 0.2)]) == "frozen"
+    assert last_worthwhile_step([rung("raw", 0.1), rung("frozen", 0.2)]) == "frozen"
 
 
 @pytest.mark.slow
 def test_all_weights_are_trained_where_that_is_asked_for(config):
     found = ladder(config, splits=1, full=True)
-    assert found.rows[-1].step == "full"
+    assert [row.step for row in found.rows] == ["raw", "whitened", "full"]
 
 
 @pytest.mark.slow
-def test_a_frozen_run_is_the_trunk_with_its_metric(config, tmp_path):
-    made = save_frozen(config_for("whitened", config), tmp_path / "run")
+def test_a_frozen_run_is_the_trunk_with_its_closed_form(config, tmp_path):
+    made = save_untrained(config_for("whitened", config), tmp_path / "run", kind="frozen", form="whitening")
     result = evaluate_run(made, clustering=False)
-    assert "Nothing was trained" in result.protocol
-    assert "A whitening, fitted to the training items, follows the network" in result.protocol
+    assert "Nothing was trained: the model is frozen features, whitened." in result.protocol
     with pytest.raises(TrainError, match="nothing to resume, because its network is not trained"):
         train(None, made.folder, resume=True)
-    plain = save_frozen(config_for("frozen", config), tmp_path / "plain")
+    plain = save_untrained(config_for("frozen", config), tmp_path / "plain", kind="frozen", form="none")
     task = open_task(config.data, validation=config.validation, seed=config.seed)
     rows = {name: embed_run(plain, part) for name, part in {"train": task.train, "test": task.test}.items()}
     learner = nearfar.DiscriminantWhitening(normalize=True).fit(rows["train"].astype(np.float64), task.train.labels)
     expected = learner.transform(rows["test"].astype(np.float64))
     assert_allclose(embed_run(made, task.test), expected, atol=2e-3 * np.abs(expected).max())
     assert_allclose(embed_run(plain, task.test, layer="pooled"), rows["test"], atol=1e-5)
+    assert made.config.embedding_dim == plain.config.embedding_dim == expected.shape[1]
+
+
+@pytest.fixture
+def table(tmp_path):
+    """Rows of twenty classes, which differ in the first half of the columns; the other half is larger noise."""
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(20), 8)
+    X = rng.normal(size=(20, 10))[y] + 0.4 * rng.normal(size=(160, 10))
+    X[:, 5:] = 4 * rng.normal(size=(160, 5))
+    np.savez(tmp_path / "rows.npz", X=X.astype(np.float32), y=y)
+    return str(tmp_path / "rows.npz")
+
+
+@pytest.mark.parametrize("standardize", [False, True])
+def test_rows_climb_from_raw_rows_to_a_linear_layer(table, standardize):
+    config = TrainConfig.of(
+        data=table, device="cpu", batch_size=16, standardize=standardize, test_classes=[f"{c}" for c in range(6)]
+    )
+    found = ladder(config, splits=2, untrained_splits=4)
+    raw, formed, head = found.rows
+    assert [raw.title, head.title] == ["raw rows", "linear layer on raw rows"]
+    assert formed.title == with_forms("raw rows", formed.forms)
+    assert np.mean(formed.map_at_r) > np.mean(raw.map_at_r) + 0.05
+    assert "rows of 14 training classes" in found.protocol
+    assert "raw rows" in found.sentence
+    config = config.replace(embedding_dim=4, steps=2)
+    linear = train(config_for("head", config), f"{table}.run", progress=False)
+    assert linear.config.trunk == "identity"
+
+
+def test_the_closed_form_of_rows_without_a_pretrained_trunk_follows_the_rows(table, tmp_path):
+    config = TrainConfig.of(data=table, device="cpu")
+    made = save_untrained(config_for("whitened", config), tmp_path / "run")
+    assert evaluate_run(made, clustering=False).scores.map_at_r > 0
+    about = read_about(made.folder / "best.safetensors")
+    assert about["kept_title"] == with_forms("raw rows", [about["form"]])
+    assert about["form"] != "none"
+
+
+def test_forms_are_named_by_how_often_they_were_chosen():
+    assert with_forms("raw rows", ["whitening"]) == "raw rows, whitened"
+    found = with_forms("frozen features", ["none", "gmml-0.3", "whitening", "gmml-0.3", "gmml-0.3", "whitening"])
+    assert found == "frozen features, GMML(t=0.3) or whitened or as they are"
 
 
 def test_a_folder_that_is_taken_is_refused(config, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "mine.txt").write_text("mine")
     with pytest.raises(TrainError, match="not empty"):
-        save_frozen(config_for("frozen", config), tmp_path / "run")
+        save_untrained(config_for("frozen", config), tmp_path / "run")
     assert (tmp_path / "run" / "mine.txt").read_text() == "mine"
 
 
-def test_what_is_no_set_of_images_of_some_classes_is_refused(config, photos, tmp_path):
-    np.savez(tmp_path / "rows.npz", X=np.random.default_rng(0).normal(size=(60, 4)), y=np.arange(60) % 20)
-    with pytest.raises(TrainError, match="ladder: expected images and a pretrained network"):
-        ladder(TrainConfig.of(data=str(tmp_path / "rows.npz")))
+def test_a_set_of_too_few_classes_is_refused(config):
     few = [f"class{c:02d}" for c in range(CLASSES - 4)]
     with pytest.raises(TrainError, match="ladder: expected at least 6 training classes, got 4"):
         ladder(config.replace(test_classes=few))
@@ -318,7 +374,7 @@ def test_the_command_begins_with_the_table_and_goes_on(photos, tmp_path, capsys,
     assert "Worth it: " in out
     assert "Nothing was trained" in out
     told = json.loads((tmp_path / "run" / "ladder.json").read_text())
-    assert [row["step"] for row in told["rows"]] == ["pixels", "frozen", "whitened", "head"]
+    assert [row["step"] for row in told["rows"]] == ["raw", "whitened"]
     page = report_run(tmp_path / "run").read_text()
     assert "What each step is worth" in page
     assert told["sentence"].split(":")[0] in page
@@ -338,8 +394,8 @@ def test_frozen_features_need_no_second_photo_of_a_class(photos, tmp_path):
     first = sorted(photos.glob("*/0.png"))
     table.write_text("path,label\n" + "".join(f"{path},{path.parent.name}\n" for path in first))
     config = TrainConfig.of(data=str(table), trunk="conv4(width=8)", image_size=20, device="cpu")
-    for step in ("frozen", "whitened"):
-        made = save_frozen(config_for(step, config), tmp_path / step)
+    for kind in ("frozen", "raw"):
+        made = save_untrained(config_for("whitened", config), tmp_path / kind, kind=kind)
         assert np.isfinite(embed_run(made, str(table))).all()
     with pytest.raises(TrainError, match="no training class of first has two images, so no step can be scored"):
         ladder(config)
@@ -352,7 +408,7 @@ def test_a_step_can_be_chosen_without_the_table(photos, tmp_path, capsys, monkey
     words = ["train", photos, "--trunk", "conv4(width=8)", "--image-size", 20, "--epochs", 1, "--batch-size", 24]
     code, _, err = run(capsys, monkeypatch, *words, "--step", "head", "--quiet", "--out", tmp_path / "run")
     assert code == 0, err
-    assert json.loads((tmp_path / "run" / "config.json").read_text())["freeze_trunk"]
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["trunk"] == "identity"
     assert not (tmp_path / "run" / "ladder.json").exists()
 
 
@@ -402,25 +458,26 @@ def test_photographs_with_a_pretrained_trunk_begin_with_the_table(large_photos, 
     code, out, err = run(capsys, monkeypatch, *words, "--out", tmp_path / "run")
     assert code == 0, err
     told = json.loads((tmp_path / "run" / "ladder.json").read_text())
-    assert [row["step"] for row in told["rows"]] == ["pixels", "frozen", "whitened", "head", "last-stage"]
+    assert [row["step"] for row in told["rows"]] == ["raw", "frozen", "whitened", "head", "last-stage"]
+    assert told["rows"][2]["title"].startswith("frozen features, ")
     assert (
         [len(row["map_at_r"]) for row in told["rows"]] == [row["splits"] for row in told["rows"]] == [20] * 3 + [3] * 2
     )
-    step = "full" if told["worth"] == "pixels" else told["worth"]
-    assert f"Continuing with: {rungs.STEPS[step]}" in out
+    titles = {row["step"]: row["title"] for row in told["rows"]} | {"raw": "all weights trained"}
+    assert f"Continuing with: {titles[told['worth']]}" in out
     frozen = told["rows"][1]
     embedder_rows = embed_run(
-        save_frozen(
+        save_untrained(
             TrainConfig.of(
                 data=str(large_photos),
                 trunk="timm:test_resnet",
                 pretrained=weights,
-                metric="none",
                 freeze_trunk=True,
                 device="cpu",
                 validation=0.0,
             ),
             tmp_path / "frozen",
+            form="none",
         ),
         open_task(str(large_photos), validation=0.0).train,
     )
@@ -526,7 +583,7 @@ def test_the_share_of_the_work_is_that_of_its_seconds():
 
 
 @pytest.mark.slow
-def test_progress_ends_with_the_last_split_and_times_are_those_of_all_splits(config, monkeypatch):
+def test_progress_ends_with_the_last_split_and_times_are_those_of_all_splits(table, monkeypatch):
     clock = Clock()
     told = []
     embed_held = rungs._trained
@@ -537,6 +594,7 @@ def test_progress_ends_with_the_last_split_and_times_are_those_of_all_splits(con
 
     monkeypatch.setattr(rungs, "_trained", trained)
     monkeypatch.setattr(rungs, "ExpectedWork", lambda tell: ExpectedWork(tell, clock))
+    config = TrainConfig.of(data=table, device="cpu", batch_size=16)
     found = ladder(config, splits=2, untrained_splits=2, on_progress=lambda *now: told.append((clock.now, *now)))
     assert found.rows[-1].seconds == 200.0
     shares = [share for now, share, _ in told if now == 100.0]
@@ -545,7 +603,7 @@ def test_progress_ends_with_the_last_split_and_times_are_those_of_all_splits(con
 
 
 @pytest.mark.slow
-def test_a_table_of_little_time_has_fewer_items_and_splits(config, monkeypatch):
+def test_a_table_of_little_time_has_fewer_items_and_splits(tmp_path, monkeypatch):
     clock = Clock()
     read = rungs.raw_items
     embed_held = rungs._trained
@@ -563,9 +621,13 @@ def test_a_table_of_little_time_has_fewer_items_and_splits(config, monkeypatch):
     monkeypatch.setattr(rungs, "SECONDS_OF_HEAD", 100.0 / rungs.HEAD_STEPS)
     monkeypatch.setattr(rungs, "ExpectedWork", lambda tell: ExpectedWork(tell, clock))
     monkeypatch.setattr(rungs, "TimeLimit", lambda minutes: TimeLimit(minutes, clock))
-    config = config.replace(test_classes=("class00", "class01"))
+    y = np.array([f"class{c:02d}" for c in range(CLASSES)]).repeat(8)
+    np.savez(tmp_path / "rows.npz", X=np.random.default_rng(0).normal(size=(len(y), 4)), y=y)
+    config = TrainConfig.of(
+        data=str(tmp_path / "rows.npz"), test_classes=["class00", "class01"], batch_size=24, device="cpu"
+    )
     whole = ladder(config, splits=4, untrained_splits=4, seconds=1000.0)
-    assert ": 80 images of 10 training classes; 4 splits" in whole.protocol
+    assert ": 80 rows of 10 training classes; 4 splits" in whole.protocol
     assert len(whole.rows[-1].map_at_r) == 4
     clock.now = 0.0
     short = ladder(config, splits=4, untrained_splits=4, seconds=340.0)
@@ -573,8 +635,8 @@ def test_a_table_of_little_time_has_fewer_items_and_splits(config, monkeypatch):
     assert clock.now <= 340.0
     clock.now = 0.0
     shorter = ladder(config, splits=4, untrained_splits=4, seconds=150.0)
-    assert ": 48 images of 6 training classes, drawn from 80 of 10" in shorter.protocol
-    assert [row.step for row in shorter.rows] == ["pixels", "frozen", "whitened"]
+    assert ": 48 rows of 6 training classes, drawn from 80 of 10" in shorter.protocol
+    assert [row.step for row in shorter.rows] == ["raw", "whitened"]
     assert clock.now <= 150.0
 
 

@@ -13,8 +13,8 @@ from nearfar.data.open import open_task
 from nearfar.train import DeepMetric, TrainConfig, embed_run, evaluate_run, load_embedder, train
 from nearfar.train import setup as building
 from nearfar.train import task as tasks
-from nearfar.train.rungs import save_frozen
 from nearfar.train.scoring import task_of
+from nearfar.train.untrained import save_untrained
 from tests.commands import run
 
 
@@ -107,7 +107,7 @@ def test_scores_in_memory_are_those_of_the_folder(tmp_path, small, settings) -> 
 
 @pytest.mark.slow
 def test_a_frozen_run_is_scored_in_memory_as_from_its_folder(tmp_path, small) -> None:
-    assert_scored_alike(save_frozen(small(trunk="conv4(width=8)", metric="whitening"), tmp_path / "run"))
+    assert_scored_alike(save_untrained(small(trunk="conv4(width=8)"), tmp_path / "run", kind="frozen"))
 
 
 def test_photos_of_many_sizes_are_held_at_the_size_that_the_network_sees(tmp_path, small, monkeypatch) -> None:

@@ -24,7 +24,8 @@ from nearfar.io.scores_file import baseline_of, read_scores
 from nearfar.train import TrainConfig, TrainError, embed_run, evaluate_run, recipe, train
 from nearfar.train.checkpoint import load_tensors, read_about, save_tensors
 from nearfar.train.defaults import defaults_note, settle
-from nearfar.train.rungs import config_for, save_frozen
+from nearfar.train.rungs import config_for, ladder, runs_ladder_by_default
+from nearfar.train.untrained import save_untrained
 
 WORDS = ["[PAD]", "[UNK]", "red", "blue", "green", "shoe", "hat", "coat", "small", "large"]
 CLASSES = ["shoe", "hat", "coat", "red", "blue", "green", "small", "large"]
@@ -144,11 +145,24 @@ def test_a_text_model_has_the_recipe_of_texts_and_is_the_baseline(run, bert, tab
 @pytest.mark.parametrize("step", ["frozen", "whitened"])
 def test_features_of_a_text_model_make_a_run_without_training(step, bert, table, tmp_path):
     config = TrainConfig.of(data=str(table), trunk=f"transformers:{bert}", device="cpu", ks=[1])
-    made = save_frozen(config_for(step, config), tmp_path / "run")
+    made = save_untrained(config_for(step, config), tmp_path / "run", form="none" if step == "frozen" else "whitening")
     result = evaluate_run(made, clustering=False)
     scores = result.scores if result.without_metric is None else result.without_metric
     assert scores.map_at_r == pytest.approx(result.frozen.map_at_r, abs=1e-6)
     assert (result.without_metric is None) is (step == "frozen")
+
+
+def test_texts_climb_from_frozen_features_to_a_linear_layer(bert, table):
+    config = TrainConfig.of(
+        data=str(table), trunk=f"transformers:{bert}", device="cpu", batch_size=8, test_classes=["small", "large"]
+    )
+    assert runs_ladder_by_default(config)
+    assert not runs_ladder_by_default(config.replace(freeze_trunk=True))
+    found = ladder(config, splits=1, untrained_splits=3)
+    assert [row.step for row in found.rows] == ["frozen", "whitened", "head"]
+    assert [len(row.map_at_r) for row in found.rows] == [3, 3, 1]
+    assert "48 texts of 6 training classes" in found.protocol
+    assert found.weights.startswith("Weights: ")
 
 
 def test_a_run_embeds_texts_without_the_folder_of_its_model(run, table):

@@ -73,12 +73,13 @@ def train_by_steps(
 ) -> Run:
     """Print the table if it is requested, and train the chosen step, with the table in the folder of the run.
 
-    If neither option is given, photographs with a pretrained trunk get the table and the step that it recommends. With
-    a `limit`, the table takes a quarter of the time, and none if that is too short.
+    If neither option is given, images and texts with a pretrained trunk get the table and the step that it recommends.
+    With a `limit`, the table takes a quarter of the time, and none if that is too short.
     """
     from ..train import train
     from ..train.run import RunFolder
-    from ..train.rungs import STEPS, config_for, save_frozen, write_ladder
+    from ..train.rungs import config_for, write_ladder
+    from ..train.untrained import save_untrained
 
     if step is not None:
         refuse_second_tower(config, "--step")
@@ -98,14 +99,16 @@ def train_by_steps(
     if step is None:
         step = "auto" if ladder == "full" else "full"
     if step == "auto" and found is not None:
-        step = "full" if found.worth == "pixels" else found.worth
+        step = "full" if found.worth == "raw" else found.worth
         if not quiet:
+            title = next((row.title for row in found.rows if row.step == step), "all weights trained")
             others = "--step chooses another step, --ladder no skips the table"
-            say(f"Continuing with: {STEPS[step]} ({others}).\n", flush=True)
+            say(f"Continuing with: {title} ({others}).\n", flush=True)
     settings = config_for(step, config)
     if step in ("frozen", "whitened"):
         # the table has begun with the origin of the weights
-        run = save_frozen(settings, out, progress=found is None and not quiet)
+        how = {"kind": "frozen", "form": "none"} if step == "frozen" else {}
+        run = save_untrained(settings, out, **how, progress=found is None and not quiet)
     else:
         run = train(settings, out, progress=not quiet, minutes=limit)
     if found is not None:
@@ -124,9 +127,9 @@ def _has_table_by_default(config: TrainConfig, *, quiet: bool) -> bool:
 
 
 def refuse_second_tower(config: TrainConfig, option: str) -> None:
-    """Refuse an option of the table with --text-trunk: its steps are those of a single network of images."""
+    """Refuse an option of the table with --text-trunk: its steps are those of a single network."""
     if config.text_trunk is not None:
-        raise ValueError(f"{option}: works only for a single network of images, not with --text-trunk")
+        raise ValueError(f"{option}: works only for a single network, not with --text-trunk")
 
 
 def table(

@@ -16,7 +16,7 @@ from ..extras import hint
 from ..io.atomic_files import atomic_write
 from ..io.scores_file import baseline_of, read_scores
 from ..quoting import quoted, without_folders
-from .run import ReportError, is_untrained, naming_damage, read_object, run_name
+from .run import ReportError, choice_of, is_untrained, naming_damage, read_object, run_name
 
 CARD = "README.md"
 UPLOADED = ("config.json", "best.safetensors", "scores.json", "training-items.safetensors", CARD)
@@ -221,7 +221,7 @@ def _scores(folder: Path) -> list[str]:
         cells = [_number(value), _number(compared.get(score)), _number(chance)]
         lines += [f"| {score} | {' | '.join(cells)} |"]
     lines += ["", f"{scores.protocol_line()}.", ""]
-    remarks = content.get("remarks") or []
+    remarks = [*choice_of(folder), *(content.get("remarks") or [])]
     if remarks:
         lines += ["What stood out:", "", *(f"- {remark}" for remark in remarks), ""]
     return lines

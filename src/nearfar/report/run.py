@@ -163,7 +163,11 @@ def read_run(
         settings=without_folders(config),
         environment=without_folders(environment),
         command=without_folders(" " + _text(folder / "command.txt")).strip(),
-        remarks=[*_scores_of_images(evaluated), *(str(remark) for remark in evaluated.get("remarks") or ())],
+        remarks=[
+            *choice_of(folder),
+            *_scores_of_images(evaluated),
+            *(str(remark) for remark in evaluated.get("remarks") or ()),
+        ],
         notes=[*notes, *([missing] if missing else [])],
         ladder=read_object(folder / "ladder.json", needed=False),
         theory=read_object(folder / "theory.json", needed=False),
@@ -181,6 +185,12 @@ def _raw_name(config: Mapping[str, Any], test: Dataset | None) -> str:
     if test is not None and test.kind == "row":
         return "raw rows"
     return "raw pixels"
+
+
+def choice_of(folder: Path) -> list[str]:
+    """Return the sentence on which model a training has kept, and how much better or worse the cheaper ones were."""
+    choice = read_object(folder / "choice.json", needed=False)
+    return [str(choice["sentence"])] if choice else []
 
 
 def _scores_of_images(evaluated: Mapping[str, Any]) -> list[str]:

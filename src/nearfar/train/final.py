@@ -18,7 +18,6 @@ from .choice import interpolated
 from .config import TrainConfig, TrainError
 from .loading import folder_and_config
 from .run import Run, RunFolder
-from .rungs import save_frozen
 from .setup import steps_of_epochs
 from .task import with_resolved_folder
 from .trainer import train
@@ -84,9 +83,8 @@ def train_final(
     about = read_about(folder.best)
     kind, _, is_mapped = str(about.get("kept", "")).partition("-")
     if kind in ("raw", "frozen"):
-        return save_untrained(config, kind, str(about["form"]) if is_mapped else "none", out)
-    if about["step"] == 0:
-        return save_frozen(config, out, progress=progress)
+        form = str(about["form"]) if is_mapped else "none"
+        return save_untrained(config, out, kind=kind, form=form, progress=progress)
     trained = train(config, out, progress=progress, watchers=watchers)
     return interpolated(trained, about["share"]) if kind == "interpolated" else trained
 

@@ -1,19 +1,23 @@
-"""The ladder: scores of the steps from raw pixels to a fine-tuned network, on classes held out of the training classes.
+"""The ladder: scores of the steps from raw items to a trained network, on classes held out of the training classes.
 
-raw pixels -> features of the frozen trunk -> these with a closed-form metric -> a linear layer trained on them -> the
-last stage of a pretrained trunk trained -> all weights trained. Every step costs more than the one before; the table
-shows which one is worth its cost.
+    photos   raw pixels -> frozen features -> a closed form on them -> a linear layer on them -> the last stage trained
+    texts    frozen features -> a closed form on them -> a linear layer on them
+    rows     raw rows -> a closed form on them -> a linear layer on them
+    images without a pretrained trunk    raw pixels -> a closed form on them
+
+and at the end, if that is requested, all weights trained. Every step costs more than the one before; the table shows
+which one is worth its cost.
 """
 
 from __future__ import annotations
 
-import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,10 +26,10 @@ from torch import nn
 from ..data import Dataset, Task
 from ..data.readers.in_memory import GIVEN
 from ..deep.networks.embedder import Embedder, as_channels
-from ..deep.networks.weights import NETWORK, Trunk
-from ..deep.networks.whiten import Whiten
+from ..deep.networks.standardize import Standardize
 from ..numerics.types import Ints
-from .checkpoint import preserve_random_state, save_tensors
+from .checkpoint import preserve_random_state
+from .closed_forms import FORMS, MAX_WIDTH, choose_form, fitted
 from .config import TrainConfig, TrainError
 from .defaults import default_recipe, hub_is_cached, settle
 from .devices import make_accelerator
@@ -34,29 +38,21 @@ from .features import Floats, all_rows, cached_features, embed, encode, sizes_of
 from .frozen import frozen_features, untrained_network
 from .interrupts import Interrupts
 from .last_stage import LastStage, split_off
-from .loading import with_best_weights
-from .metric import MetricChoice, fitted_whitening, whitened, with_and_without
 from .recipes import recipe
-from .run import Run, RunFolder, write_json
+from .run import RunFolder, write_json
 from .scoring import raw_items
 from .setup import Step, build, checked, seen_sample, weights_note
 from .start import start_from_whitening
-from .task import item_shape, training_items
+from .task import item_shape
 from .time_limit import TimeLimit
 from .trainer import Trainer
 from .watchers import Watcher
 from .weight_averages import Averages
 
-STEPS = {
-    "pixels": "raw pixels",
-    "frozen": "frozen features",
-    "whitened": "frozen features, whitened",
-    "head": "linear layer on frozen features",
-    "last-stage": "last stage trained",
-    "full": "all weights trained",
-}
+STEPS = ("raw", "frozen", "whitened", "head", "last-stage", "full")
+FROZEN = "frozen features"
 LADDER = "ladder.json"
-UNTRAINED = ("pixels", "frozen", "whitened")
+UNTRAINED = ("raw", "frozen", "whitened")
 """Steps that train nothing, and so can be scored on many splits."""
 UNTRAINED_SPLITS = 20  # number of splits for these steps, if `MAX_WORK` allows it
 MAX_WORK = 1e12  # maximum number of multiplications for these splits: about half a minute on one processor core
@@ -70,6 +66,9 @@ SECONDS_OF_READING = 0.003
 SECONDS_OF_FEATURES = 0.02
 SECONDS_OF_SEARCH = 1e-8  # for each pair of items
 SECONDS_OF_HEAD = 0.02  # for each batch
+MULTIPLICATIONS_PER_SECOND = 2e10  # of these splits, as they are expected for the progress
+FORMS_SHARE = 0.3  # share of a limited time for these splits
+FORM_SPLITS = 2  # of the classes that are not held out, into halves, which choose a closed form
 FEWEST_CLASSES = 6  # minimum number of classes: two to hold out and four to train on
 SPLITS_OF_INTERVAL = 5
 """Minimum number of splits for an interval: with 3 splits, which hold out a third of the classes, its half-width is 3.9
@@ -84,28 +83,30 @@ class Rung:
     Attributes
     ----------
     step : str
-        "pixels", "frozen", "whitened", "head", "last-stage" or "full".
+        One of `STEPS`.
+    title : str
+        What it is, for tables.
     recall_at_1 : tuple of float
         Recall@1 on the held-out classes of every split that the step was scored on, which are the first ones.
     map_at_r : tuple of float
         MAP@R on the same.
     seconds : float
         Time of the step for all of its splits together, without what the steps before it have computed for it.
+    forms : tuple of str
+        Closed form of each split, if the step has one: that which the classes that are not held out have chosen.
     """
 
     step: str
+    title: str
     recall_at_1: tuple[float, ...]
     map_at_r: tuple[float, ...]
     seconds: float
-
-    @property
-    def title(self) -> str:
-        return STEPS[self.step]
+    forms: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Ladder:
-    """Scores of the steps from raw pixels to fine-tuning, and which step is worth its time.
+    """Scores of the steps from raw items to fine-tuning, and which step is worth its time.
 
     Attributes
     ----------
@@ -124,7 +125,7 @@ class Ladder:
     -----
     Steps that train nothing are scored on more splits than the others. So that all means can be compared, the mean of a
     step with fewer splits is that of the last step that trains nothing, plus their mean difference on the splits that
-    they share: their scores on one split resemble each other more than those of raw pixels. An
+    they share: their scores on one split resemble each other more than those of raw items. An
     interval is that of the scores on the step's own splits, see `mean_and_half`. Fewer than five splits give none.
     """
 
@@ -139,13 +140,14 @@ class Ladder:
         """Which step is worth it, and whether another one has a higher score that may be due to chance."""
         best = self._row(self.worth)
         beside = [row for row in self.rows if row.step != self.worth]
-        scores = [f"{row.title} {self._mean(row):.3f}" for row in beside]
+        scores = "; ".join(f"{row.title} {self._mean(row):.3f}" for row in beside)
         higher = any(mean_difference(row, best) > 0 for row in beside)
-        if self.worth == self.rows[0].step:
+        if beside and self.worth == self.rows[0].step:
             name = f"No step is better than {best.title} by more than chance"
         else:
             name = best.title[0].upper() + best.title[1:]
-        found = f"{name}: MAP@R {self._mean(best):.3f} on held-out classes ({'; '.join(scores)})."
+        found = f"{name}: MAP@R {self._mean(best):.3f} on held-out classes"
+        found += f" ({scores})." if scores else ". Nothing else was compared."
         before = self.rows[: self.rows.index(best)]
         if before:
             other = self._row(last_worthwhile_step(before))
@@ -268,10 +270,10 @@ def ladder(
     on_progress: Callable[[float, float], None] | None = None,
     seconds: float | None = None,
 ) -> Ladder:
-    """Compare the steps from raw pixels to a fine-tuned network, on classes held out of the training classes.
+    """Compare the steps from raw items to a fine-tuned network, on classes held out of the training classes.
 
-    The test classes are not used. Every split holds out a third of the training classes; metrics and layers are trained
-    on the others.
+    The test classes are not used. Every split holds out a third of the training classes; closed forms are chosen by and
+    fitted to the others, and layers are trained on these.
 
     Parameters
     ----------
@@ -280,7 +282,7 @@ def ladder(
     splits : int
         Number of times that classes are held out for the steps that train, at least 1.
     untrained_splits : int
-        Number of times for raw pixels, frozen features and their whitening, which take milliseconds to seconds each.
+        Number of times for raw items, frozen features and a closed form, which take milliseconds to seconds each.
         The first of them are those of the other steps. There are fewer, but at least `splits`, if they would take more
         than about half a minute, as for thousands of items with thousands of features.
     full : bool
@@ -305,7 +307,7 @@ def ladder(
     Raises
     ------
     TrainError
-        If the items are rows, there are fewer than six training classes, or a setting is not valid.
+        If there are fewer than six training classes, images are searched by texts, or a setting is not valid.
 
     Examples
     --------
@@ -336,13 +338,13 @@ def ladder(
 
 
 def _items(train: Dataset, seed: int) -> Dataset:
-    if train.kind != "image":
-        raise TrainError(f"ladder: expected images and a pretrained network, got {train.kind}s")
     if len(train.classes) < FEWEST_CLASSES:
         detail = f"expected at least {FEWEST_CLASSES} training classes, got {len(train.classes)}"
         raise TrainError(f"ladder: {detail}; a third of them is held out")
     if train.class_counts.max() < 2:
-        raise TrainError(f"ladder: no training class of {train.name} has two images, so no step can be scored")
+        raise TrainError(
+            f"ladder: no training class of {train.name} has two {items_of(train)}, so no step can be scored"
+        )
     return train if len(train) <= MAX_ITEMS else seen_sample(train, MAX_ITEMS, seed)
 
 
@@ -351,14 +353,20 @@ def _items_in_time(items: Dataset, config: TrainConfig, start: Path | None, limi
     before = limit.seconds_left
     some = items.subset(np.linspace(0, len(items) - 1, min(len(items), TIMED_ITEMS)).astype(int))
     raw_items(some, nn.Identity())
-    _features_and_stage(some, config, start)
+    if config.starts_pretrained:
+        _features_and_stage(some, config, start)
     per_item = (before - limit.seconds_left) / len(some)
     count = int(FEATURES_SHARE * limit.seconds_left / max(per_item, 1e-6))
     return items if count >= len(items) else seen_sample(items, count, config.seed, fewest=FEWEST_CLASSES)
 
 
+def items_of(dataset: Dataset) -> str:
+    """Return what the items of a set are called: "images", "texts" or "rows"."""
+    return "texts" if dataset.texts is not None else f"{dataset.kind}s"
+
+
 def runs_ladder_by_default(config: TrainConfig) -> bool:
-    """Return whether the ladder is run without being requested: for images and a pretrained trunk.
+    """Return whether the ladder is run without being requested: for images or texts, and a pretrained trunk.
 
     It is not run if the config says which weights are trained, or if there are too few classes.
     """
@@ -383,15 +391,15 @@ def default_ladder(config: TrainConfig) -> DefaultLadder:
     if config.trunk == "auto" and config.pretrained is not True and not hub_is_cached():
         return DefaultLadder(False)
     task, resolved = settle(config.replace(validation=0.0))
-    if task.train.kind != "image" or default_recipe(resolved, task) is None:
+    if items_of(task.train) == "rows" or default_recipe(resolved, task) is None:
         return DefaultLadder(False)
     classes = len(task.train.classes)
-    without = "The steps from raw pixels to fine-tuning are not compared before the training:"
+    without = "The steps from frozen features to fine-tuning are not compared before the training:"
     if classes < FEWEST_CLASSES:
         why = f"this needs {FEWEST_CLASSES} training classes, to hold some out, and there are {classes}"
         return DefaultLadder(False, f"{without} {why}.")
     if task.train.class_counts.max() < 2:
-        return DefaultLadder(False, f"{without} no training class has two images.")
+        return DefaultLadder(False, f"{without} no training class has two {items_of(task.train)}.")
     return DefaultLadder(True)
 
 
@@ -405,7 +413,7 @@ def held_out_classes(items: Dataset, splits: int, seed: int) -> list[Ints]:
 def _protocol(items: Dataset, train: Dataset, rungs: Sequence[Rung], out: int) -> str:
     """Return a sentence on the data, the splits and the intervals; `out` is the number of held-out classes."""
     part = "" if len(items) == len(train) else f", drawn from {len(train):,} of {len(train.classes):,}"
-    what = f"{train.name}: {len(items):,} images of {len(items.classes):,} training classes{part}"
+    what = f"{train.name}: {len(items):,} {items_of(items)} of {len(items.classes):,} training classes{part}"
     most = len(rungs[0].map_at_r)
     fewest = len(rungs[-1].map_at_r)
     if most == 1:
@@ -425,13 +433,40 @@ def _protocol(items: Dataset, train: Dataset, rungs: Sequence[Rung], out: int) -
 def affordable_splits(splits: int, n: int, widths: Sequence[int]) -> int:
     """Return how many of the splits of n items can be scored without training, for rows of the given widths.
 
-    The search takes h^2 d multiplications for h held-out items of d numbers, and a whitening about n d^2 + 10 d^3 for
-    its covariances and eigenvectors. The number does not depend on the speed of the machine.
+    The number does not depend on the speed of the machine.
+    """
+    return min(splits, int(MAX_WORK / work_of_split(n, widths)))
+
+
+def work_of_split(n: int, widths: Sequence[int]) -> float:
+    """Return the multiplications of a split of the steps that train nothing, for n items of the given widths.
+
+    The search takes h^2 d multiplications for h held-out items of d numbers. The closed forms for the last width take
+    about n d^2 + 10 d^3 for their covariances and eigenvectors, once for each split of the other classes that chooses
+    one and once for the one that is chosen.
     """
     h = HELD_OUT_CLASSES * n
     d = widths[-1]
-    work = sum(h * h * width for width in widths) + h * h * d + n * d**2 + 10 * d**3
-    return min(splits, int(MAX_WORK / work))
+    work = sum(h * h * width for width in widths)
+    if d <= MAX_WIDTH:
+        work += (FORM_SPLITS * len(FORMS) + 1) * h * h * d + (FORM_SPLITS + 1) * (n * d**2 + 10 * min(d, n) ** 3)
+    return work
+
+
+class Base(NamedTuple):
+    """Items as rows that a closed form may follow: the step of the ladder, its title, and the rows (n, d)."""
+
+    step: str
+    title: str
+    rows: Floats
+
+
+class TrainedStep(NamedTuple):
+    """A step that trains: it embeds the held-out classes, and tells watchers of its batches."""
+
+    step: str
+    title: str
+    embed_held: Callable[[Ints, Sequence[Watcher]], Floats]
 
 
 def _rungs(
@@ -450,64 +485,107 @@ def _rungs(
     Steps that train are scored on the first `splits` of the held-out classes, and the others on as many as they can.
     """
     n = len(items)
+    pretrained = config.starts_pretrained
     work.expect("reading", n, SECONDS_OF_READING)
-    work.expect("features", n, SECONDS_OF_FEATURES)
+    work.expect("features", n if pretrained else 0, SECONDS_OF_FEATURES)
     _expect_splits(work, len(held), splits, config, n, SECONDS_OF_FEATURES, full=full)
-    tell(STEPS["pixels"])
-    pixels = raw_items(items, nn.Identity())
-    work.advance("reading", n)
+    bases, found = _bases(items, config, start, tell, work)
+    _, base, rows = bases[-1]
+    has_form = rows.shape[1] <= MAX_WIDTH
+    trained = _trained_steps(items, found, base, config, start, full=full)
+    steps = {step for step, *_ in (*bases, *trained)} | ({"whitened"} if has_form else set())
+    widths = [rows.shape[1] for _, _, rows in bases]
+    many = held[: max(splits, affordable_splits(len(held), n, widths))]
+    forward = work.seconds("features") / n if pretrained else SECONDS_OF_FEATURES
+    per_split = work_of_split(n, widths) / MULTIPLICATIONS_PER_SECOND
 
-    tell(STEPS["frozen"])
-    features, stage, weights = _features_and_stage(items, config, start)
-    rows = np.asarray(features.array)
-    work.advance("features", n)
-    many = held[: max(splits, affordable_splits(len(held), n, [pixels.shape[1], rows.shape[1]]))]
-    _expect_splits(work, len(many), splits, config, n, work.seconds("features") / n, full=full)
-    if stage is None:
-        work.expect("last-stage", 0, 0.0)
+    def expect() -> None:
+        _expect_splits(work, len(many), splits, config, n, forward, full=full)
+        work.expect("whitened", len(many), per_split)
+        for step in {*STEPS[:-1]} - steps:
+            work.expect(step, 0, 0.0)
+
     if limit is not None:
+        many = many[: max(1, int(FORMS_SHARE * limit.seconds_left / per_split))]
+        expect()
         free = limit.seconds_left - work.seconds_left_of(*UNTRAINED)
         affordable = int(splits * free / max(work.seconds_left_of("head", "last-stage", "full"), 1e-6))
-        splits = min(splits, max(1, affordable))
-        _expect_splits(work, len(many), splits, config, n, work.seconds("features") / n, full=full)
-        if stage is None:
-            work.expect("last-stage", 0, 0.0)
+        splits = min(splits, len(many), max(1, affordable))
+    expect()
     rungs = [
-        _rung("pixels", ((pixels, classes) for classes in many), items, work, limit),
-        _rung("frozen", ((rows, classes) for classes in many), items, work, limit),
+        _rung(step, title, ((found, classes) for classes in many), items, work, limit=limit)
+        for step, title, found in bases
     ]
+    if has_form:
+        tell(f"{base}, closed form")
+        forms: list[str] = []
+        embedded = ((_mapped_held(rows, items, classes, config.seed, forms), classes) for classes in many)
+        rungs.append(_rung("whitened", base, embedded, items, work, forms, limit))
+    for step, title, embed_held in trained:
+        if limit is not None and work.seconds_left_of(step) > splits * limit.seconds_left:
+            continue  # there is not enough time for one split
+        tell(title)
+        counted = [BatchCounter(work, step)]
+        embedded = ((embed_held(classes, counted), classes) for classes in held[:splits])
+        rungs.append(_rung(step, title, embedded, items, work, limit=limit))
+    return tuple(rungs), found.weights
 
-    tell(STEPS["whitened"])
-    embedded = ((_whitened_held(rows, items, classes), classes) for classes in many)
-    rungs.append(_rung("whitened", embedded, items, work, limit))
-    held = held[:splits]
 
-    def has_time(step: str) -> bool:
-        """Return whether a split of a step that trains fits into the time."""
-        return limit is None or work.seconds_left_of(step) <= splits * limit.seconds_left
+def _bases(
+    items: Dataset, config: TrainConfig, start: Path | None, tell: Callable[[str], None], work: ExpectedWork
+) -> tuple[list[Base], Frozen]:
+    """Return raw items, but not texts, and the features of a pretrained trunk; without one, these are the items."""
+    bases: list[Base] = []
+    if items.texts is None:
+        title = "raw pixels" if items.kind == "image" else "raw rows"
+        tell(title)
+        bases.append(Base("raw", title, raw_items(items, _scale(items, config, start))))
+    work.advance("reading", len(items))
+    if not config.starts_pretrained:
+        network = untrained_network(config, item_shape(items, config), start)
+        return bases, Frozen(items, None, weights_note(config, network))
+    tell(FROZEN)
+    found = _features_and_stage(items, config, start)
+    bases.append(Base("frozen", FROZEN, np.asarray(found.features.array)))
+    work.advance("features", len(items))
+    return bases, found
 
-    if has_time("head"):
-        tell(STEPS["head"])
+
+def _trained_steps(
+    items: Dataset, found: Frozen, base: str, config: TrainConfig, start: Path | None, *, full: bool
+) -> list[TrainedStep]:
+    """Return the steps that train: a linear layer, but not on raw pixels, the last stage if there is one, and all."""
+    features, stage, _ = found
+    steps = []
+    if config.starts_pretrained or items.kind == "row":
         head = head_config(config)
-        counted = [BatchCounter(work, "head")]
-        embedded = ((_trained(head, features, classes, start, counted), classes) for classes in held)
-        rungs.append(_rung("head", embedded, items, work, limit))
-
-    if stage is not None and has_time("last-stage"):
-        tell(STEPS["last-stage"])
-        counted_of_stage = [BatchCounter(work, "last-stage")]
-        embedded = (
-            (_trained_stage(stage, features, classes, config, start, counted_of_stage), classes) for classes in held
+        title = f"linear layer on {base}"
+        steps.append(TrainedStep("head", title, lambda out, seen: _trained(head, features, out, start, seen)))
+    if stage is not None:
+        kept = stage
+        steps.append(
+            TrainedStep(
+                "last-stage",
+                "last stage trained",
+                lambda out, seen: _trained_stage(kept, features, out, config, start, seen),
+            )
         )
-        rungs.append(_rung("last-stage", embedded, items, work, limit))
-
-    if full and has_time("full"):
-        tell(STEPS["full"])
+    if full:
         whole = config.replace(patience=None, validation=0.0, tensorboard=False, metric="none")
-        counted_of_all = [BatchCounter(work, "full")]
-        embedded = ((_trained(whole, items, classes, start, counted_of_all), classes) for classes in held)
-        rungs.append(_rung("full", embedded, items, work, limit))
-    return tuple(rungs), weights
+        steps.append(
+            TrainedStep("full", "all weights trained", lambda out, seen: _trained(whole, items, out, start, seen))
+        )
+    return steps
+
+
+def _scale(items: Dataset, config: TrainConfig, start: Path | None) -> nn.Module:
+    """Return the layer that standardizes rows, if the config asks for that; otherwise one that changes nothing."""
+    if not config.standardize:
+        return nn.Identity()
+    scale = untrained_network(config, item_shape(items, config), start).scale
+    assert isinstance(scale, Standardize)
+    scale.learn(all_rows(items))
+    return scale
 
 
 def _expect_splits(
@@ -550,24 +628,45 @@ class BatchCounter(Watcher):
         return
 
 
-def _whitened_held(rows: Floats, items: Dataset, held: Ints) -> Floats:
-    """Fit a whitening to the classes that are not held out, and return the whitened rows of the others, in place."""
+def _mapped_held(rows: Floats, items: Dataset, held: Ints, seed: int, forms: list[str]) -> Floats:
+    """Choose and fit a closed form on the classes that are not held out, and return the mapped rows of the others.
+
+    The name of the form is added to `forms`.
+    """
     out = np.isin(items.labels, held)
-    whiten = Whiten(rows.shape[1])
-    whiten.learn(rows[~out], items.labels[~out])
-    embedded = np.zeros_like(rows)
-    embedded[out] = whitened(whiten, rows[out])
+    labels = items.labels[~out]
+    groups = None if items.groups is None else items.groups[~out]
+    form = choose_form(rows[~out], labels, groups, seed=seed, splits=FORM_SPLITS).name
+    forms.append(form)
+    mapped = fitted(form, rows[~out], labels)(rows[out])
+    embedded = np.zeros((len(rows), mapped.shape[1]), np.float32)
+    embedded[out] = mapped
     return embedded
+
+
+def with_forms(base: str, forms: Sequence[str]) -> str:
+    """Return the title of features with closed forms, the most frequent one first.
+
+    >>> with_forms("raw rows", ["whitening", "none", "whitening"])
+    'raw rows, whitened or as they are'
+    """
+    titles = [FORMS[name].title for name, _ in Counter(forms).most_common()]
+    return f"{base}, {' or '.join(titles)}"
 
 
 def _rung(
     step: str,
+    title: str,
     embedded: Iterable[tuple[Floats, Ints]],
     items: Dataset,
     work: ExpectedWork,
+    forms: Sequence[str] = (),
     limit: TimeLimit | None = None,
 ) -> Rung:
-    """Score embeddings of all items on the held-out classes of each split, or of fewer if the time is over."""
+    """Score embeddings of all items on the held-out classes of each split, or of fewer if the time is over.
+
+    A split may add its closed form to `forms`.
+    """
     from ..evaluation import evaluate
 
     recalls = []
@@ -581,9 +680,16 @@ def _rung(
         work.advance(step, 1 if step in UNTRAINED else 0)  # of the others, the batches were counted
         if limit is not None and limit.seconds_left <= 0:
             break
-    before = {"pixels": "reading", "frozen": "features"}.get(step)
+    before = {"raw": "reading", "frozen": "features"}.get(step)
     seconds = work.seconds(step) + (0.0 if before is None else work.seconds(before))
-    return Rung(step=step, recall_at_1=tuple(recalls), map_at_r=tuple(means), seconds=seconds)
+    return Rung(
+        step=step,
+        title=with_forms(title, forms) if forms else title,
+        recall_at_1=tuple(recalls),
+        map_at_r=tuple(means),
+        seconds=seconds,
+        forms=tuple(forms),
+    )
 
 
 def last_worthwhile_step(rungs: Sequence[Rung]) -> str:
@@ -620,7 +726,7 @@ class KeptStage(NamedTuple):
 class Frozen(NamedTuple):
     """Items as features of the untrained trunk, and as activations before its last stage.
 
-    The latter exist only if the trunk is pretrained, and its last stage can be run alone. `weights` is a sentence on
+    The latter exist only for images, and a trunk whose last stage can be run alone. `weights` is a sentence on
     the origin of the trunk's weights.
     """
 
@@ -634,7 +740,7 @@ def _features_and_stage(items: Dataset, config: TrainConfig, start: Path | None)
     embedder = untrained_network(config, shape, start)
     weights = weights_note(config, embedder)
     embedder.to(make_accelerator(config).device).eval()
-    if not config.starts_pretrained:
+    if items.kind != "image":
         return Frozen(cached_features(embedder, items, **sizes_of(config)), None, weights)
     if len(shape) == 3:
         embedder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # which torch takes
@@ -749,75 +855,19 @@ class TrainerInMemory(Trainer):
 def config_for(step: str, config: TrainConfig) -> TrainConfig:
     """Return the settings of a run that trains a step of the ladder.
 
-    "frozen" and "whitened" are written by `save_frozen`; "pixels", which no network gives, trains as the config says.
+    "frozen" and "whitened" are written by `save_untrained`. A linear layer on items without a pretrained trunk is a
+    network of its own. "raw", which no network gives, trains as the config says.
     """
+    if step == "head" and not _starts_pretrained(config):
+        return config.replace(trunk="identity")
     if step in ("frozen", "whitened", "head"):
-        metric = {"frozen": {"metric": "none"}, "whitened": {"metric": "whitening"}}.get(step, {})
-        return config.replace(freeze_trunk=True, freeze_epochs=None, augment="", episodes="none", **metric)
+        return config.replace(freeze_trunk=True, freeze_epochs=None, augment="", episodes="none")
     return config.replace(last_stage=True) if step == "last-stage" else config
 
 
-def save_frozen(config: TrainConfig, out: str | Path, *, progress: bool = False) -> Run:
-    """Write a run with the unchanged trunk as its network, followed by the metric of the config; nothing is trained.
-
-    Parameters
-    ----------
-    config : TrainConfig
-        Settings from `config_for` for "frozen" or "whitened".
-    out : str or Path
-        Folder of the run, new or empty.
-    progress : bool
-        Print where the weights of the trunk come from.
-
-    Raises
-    ------
-    TrainError
-        If the folder exists and is not empty.
-    """
-    folder = RunFolder(out)
-    folder.create()
-    try:
-        with preserve_random_state():
-            run = _write_frozen(config, folder, progress)
-    except BaseException:
-        folder.discard()
-        folder.remove_if_empty()
-        raise
-    return run
-
-
-def _write_frozen(config: TrainConfig, folder: RunFolder, progress: bool) -> Run:
-    task, config = settle(config)
-    trunk = cast(Trunk, untrained_network(config, item_shape(task.train, config), None).trunk)
-    width = int(trunk.num_features)
-    settings = config.replace(embedding_dim=width, embedding_start="random", epochs=1, steps=None)
-    parts = build(settings, given=task, trains=False)
-    if progress:
-        print(parts.weights, file=sys.stderr, flush=True)
-    embedder = parts.step.embedder
-    assert isinstance(embedder.layer, nn.Linear)
-    nn.init.eye_(embedder.layer.weight)  # embeddings are the features
-    nn.init.zeros_(embedder.layer.bias)
-    about = {"step": 0, "epoch": 0, "best": None, "config": parts.config.digest, **parts.about}
-    if parts.config.metric == "whitening":
-        whiten = fitted_whitening(embedder, parts.train, parts.config)
-        about["metric"] = MetricChoice(True, *with_and_without(embedder, whiten, parts))._asdict()
-        embedder.metric = whiten.to(parts.accelerator.device)
-    tensors = {NETWORK + name: value for name, value in embedder.state_dict().items()}
-    save_tensors(folder.best, tensors, about)
-    save_tensors(folder.last, tensors, about)
-    training_items(parts.config, parts.task, folder.start).write(folder.training_items)
-    folder.describe(parts.config, str(parts.accelerator.device), weights=parts.weights)
-    return Run(
-        folder=folder.path,
-        config=parts.config,
-        epoch=0,
-        step=0,
-        best_epoch=0,
-        best=None,
-        task=task,
-        embedder=with_best_weights(embedder.to(parts.accelerator.device), folder, parts.about["shape"]),
-    )
+def _starts_pretrained(config: TrainConfig) -> bool:
+    """Return whether the trunk of a config starts from pretrained weights; "auto" depends on the data."""
+    return (settle(config)[1] if config.trunk == "auto" else config).starts_pretrained
 
 
 def write_ladder(found: Ladder, run: str | Path) -> None:

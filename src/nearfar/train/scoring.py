@@ -481,14 +481,14 @@ def raw_items(dataset: Dataset, scale: torch.nn.Module) -> Floats:
 def _chosen(config: TrainConfig, task: Task, about: dict[str, Any], which: str) -> str:
     if which == "last":
         return f"The last checkpoint, of epoch {about['epoch']}, is scored."
-    if about.get("kept"):
-        kept = about.get("kept_title")
-        return f"The model is {kept}, which the validation classes prefer to the trained network."
+    kept = about.get("kept_title")
     if about["step"] == 0:
-        unchanged = "Nothing was trained: the network is the pretrained trunk."
+        unchanged = f"Nothing was trained: the model is {kept}."
         if config.preprocessing is not None and FROM_HEADER in config.preprocessing.source:
             unchanged += f" Images are prepared as in {config.preprocessing.source}."
         return unchanged
+    if kept:
+        return f"The model is {kept}, which the validation classes prefer to the trained network."
     if config.protocol == "paper":
         learned = "the network was trained on all training classes"
         return f"Protocol of the paper: {learned}, and the last checkpoint, of epoch {about['epoch']}, is scored."

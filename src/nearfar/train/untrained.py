@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
@@ -18,7 +19,7 @@ from ..deep.networks.standardize import Standardize
 from ..deep.networks.weights import NETWORK
 from ..deep.networks.whiten import Whiten
 from .checkpoint import preserve_random_state, save_tensors
-from .closed_forms import FORMS, fitted
+from .closed_forms import FORMS, MAX_WIDTH, choose_form, fitted
 from .config import TrainConfig
 from .features import Floats, all_rows, cached_features, embed, sizes_of
 from .frozen import untrained_network
@@ -85,6 +86,14 @@ class UntrainedModel:
         """Return the same followed by a closed form, which is not fitted yet."""
         return replace(self, form=form)
 
+    def chosen_form(self, items: Dataset) -> str:
+        """Return the closed form that the classes of some items choose, for those who want one."""
+        chosen = some_of(items)
+        if self.embedder.embedding_dim > MAX_WIDTH:
+            return "whitening"
+        found = choose_form(self.features(chosen), chosen.labels, chosen.groups, seed=self.config.seed)
+        return found.name if found.map_at_r else "whitening"
+
     @property
     def about(self) -> dict[str, Any]:
         """Metadata of its checkpoint, from which the network is built again."""
@@ -105,34 +114,42 @@ class UntrainedModel:
         labels = []
         classes = 0
         for part in parts:
-            kept = np.linspace(0, len(part) - 1, min(len(part), MAX_FITTED)).astype(int)
-            chosen = part.subset(kept) if len(kept) < len(part) else part
+            chosen = some_of(part)
             rows.append(self.features(chosen))
             labels.append(chosen.labels + classes)
             classes += len(part.classes)
         found = fitted(self.form, np.concatenate(rows), np.concatenate(labels))
-        k, d = found.components.shape
-        whiten = Whiten(d)
-        weight = np.zeros((d, d))  # closed forms in the span of few rows have fewer components than features
-        weight[:k] = found.components
+        whiten = Whiten(len(found.mean))
         whiten.mean.copy_(torch.from_numpy(found.mean))
-        whiten.weight.copy_(torch.from_numpy(weight))
+        whiten.weight.copy_(torch.from_numpy(found.components))
         self.embedder.metric = whiten.to(next(self.embedder.buffers(), torch.zeros(())).device)
 
 
-def save_untrained(config: TrainConfig, kind: str, form: str, out: str | Path) -> Run:
+def some_of(items: Dataset) -> Dataset:
+    """Return at most `MAX_FITTED` items, evenly chosen."""
+    if len(items) <= MAX_FITTED:
+        return items
+    return items.subset(np.linspace(0, len(items) - 1, MAX_FITTED).astype(int))
+
+
+def save_untrained(
+    config: TrainConfig, out: str | Path, *, kind: str = "auto", form: str = "auto", progress: bool = False
+) -> Run:
     """Write a run whose network is not trained, with a closed form that is fitted to all training items.
 
     Parameters
     ----------
     config : TrainConfig
         Settings of the run.
-    kind : {"raw", "frozen"}
-        Items themselves, or features of the trunk as it is.
-    form : str
-        Name of the closed form in `FORMS`.
     out : str or Path
         Folder of the run, new or empty.
+    kind : {"auto", "raw", "frozen"}
+        Items themselves, or features of the trunk as it is. "auto" takes these if the trunk is pretrained.
+    form : str
+        Name of the closed form in `FORMS`. "auto" takes the one that the training classes choose; a whitening where
+        there are too few of them, or more than `MAX_WIDTH` features.
+    progress : bool
+        Print where the weights of the trunk come from.
 
     Raises
     ------
@@ -143,22 +160,29 @@ def save_untrained(config: TrainConfig, kind: str, form: str, out: str | Path) -
     folder.create()
     try:
         with preserve_random_state():
-            return _write_untrained(config, kind, form, folder)
+            return _write_untrained(config, folder, kind, form, progress=progress)
     except BaseException:
         folder.discard()
         folder.remove_if_empty()
         raise
 
 
-def _write_untrained(config: TrainConfig, kind: str, form: str, folder: RunFolder) -> Run:
-    parts = build(config, folder.start, trains=False)
+def _write_untrained(config: TrainConfig, folder: RunFolder, kind: str, form: str, *, progress: bool) -> Run:
+    parts = build(config.replace(embedding_start="random"), folder.start, trains=False)  # the layer is not used
     train = parts.task.train
+    if kind == "auto":
+        kind = "frozen" if parts.config.starts_pretrained else "raw"
+    if progress and kind == "frozen":
+        print(parts.weights, file=sys.stderr, flush=True)
     if kind == "raw":
         model = UntrainedModel.raw(train, parts.config, parts.step.embedder.scale)
     else:
         model = UntrainedModel.frozen(train, parts.config, folder.start)
-    model = model.with_form(form)
+    parts.config = parts.config.replace(embedding_dim=model.embedder.embedding_dim, metric="none")
     model.embedder.to(parts.accelerator.device)
+    if form == "auto":
+        form = model.chosen_form(train)
+    model = model.with_form(form)
     model.learn(train)
     title = model.title if form == "none" else f"{model.title}, {FORMS[form].title}"
     kept = {"kept": kind if form == "none" else f"{kind}-form", "kept_title": title}
