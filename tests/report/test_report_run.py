@@ -166,7 +166,7 @@ def test_the_table_of_steps_says_over_how_many_splits_its_means_are(run: Path) -
             "map_at_r_mean": 0.4,
             "map_at_r_half_width": half,
         }
-        for step, title, splits, half in (("pixels", "raw pixels", 20, 0.1), ("head", "linear layer", 3, None))
+        for step, title, splits, half in (("raw", "raw pixels", 20, 0.1), ("head", "linear layer", 3, None))
     ]
     record = {"protocol": "20 splits.", "rows": rows, "worth": "head", "weights": "", "sentence": "Linear layer."}
     (run / "ladder.json").write_text(json.dumps(record))

@@ -353,14 +353,14 @@ def train(
     devices
         Number of training processes, one per accelerator.
     ladder
-        Before training, print a table of scores on classes held out of the training classes: raw pixels, frozen
-        features, whitened features, a linear layer on them and, for a pretrained trunk, its last stage; full also
-        trains all weights for every split. The table is kept in the run. By default yes for images of at least
-        six training classes with a pretrained trunk, unless --step or --recipe is given.
+        Before training, print a table of scores on classes held out of the training classes: raw pixels or rows, the
+        features of a pretrained trunk, a closed form on them, a linear layer on them and, for images, the last stage of
+        the trunk; full also trains all weights for every split. The table is kept in the run. By default yes for images
+        or texts of at least six training classes with a pretrained trunk, unless --step or --recipe is given.
     step
         The step of that table to train: auto takes the one that the table recommends; frozen and whitened train
-        nothing; head trains a linear layer on the frozen trunk; last-stage trains only the last layers; full trains
-        with the other settings. By default auto after --ladder full or a table printed by default, otherwise full.
+        nothing, and whitened adds the closed form that the training classes choose; head trains a linear layer on the
+        frozen trunk; last-stage trains only the last layers; full trains with the other settings. By default auto after --ladder full or a table printed by default, otherwise full.
     keep
         What the run keeps at its end: best keeps something cheaper, such as the frozen features with a closed form, if
         the network is not clearly better on held-out classes; trained keeps the network. By default best, and
@@ -611,7 +611,7 @@ def compare(
         A value of a setting to try, as name=value. Repeat for further values and settings: every objective is trained
         with every combination, and the table begins with the scores on the validation classes, for the choice.
     ladder
-        For images, first print the table of `nearfar train --ladder`, with the settings that all objectives share.
+        First print the table of `nearfar train --ladder`, with the settings that all objectives share.
     trust
         Allow the settings of a recipe to import your module, such as mylosses; its code is executed. Modules named on
         the command line need no permission. Repeat for several modules.
