@@ -360,7 +360,8 @@ def train(
     step
         The step of that table to train: auto takes the one that the table recommends; frozen and whitened train
         nothing, and whitened adds the closed form that the training classes choose; head trains a linear layer on the
-        frozen trunk; last-stage trains only the last layers; full trains with the other settings. By default auto after --ladder full or a table printed by default, otherwise full.
+        frozen trunk; last-stage trains only the last layers; full trains with the other settings. By default auto after
+        --ladder full or a table printed by default, otherwise full.
     keep
         What the run keeps at its end: best keeps something cheaper, such as the frozen features with a closed form, if
         the network is not clearly better on held-out classes; trained keeps the network. By default best, and
