@@ -179,7 +179,7 @@ class TableProgress:
         left = ""
         if self.left is not None:
             left = f", {self.done / BAR_UNITS:.0%} done, about {duration(self.left)} left"
-        print(f"comparing steps: {title}{left}", file=sys.stderr, flush=True)
+        say(f"comparing steps: {title}{left}", file=sys.stderr, flush=True)
 
     def on_progress(self, share: float, left: float) -> None:
         done = round(BAR_UNITS * share)
