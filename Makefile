@@ -8,11 +8,12 @@ RUN := runs/demo
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal
 NUMERICAL := tests/estimators tests/evaluation tests/neighbors tests/numerics tests/probabilistic tests/spectral
 VISION := build/vision
+ZOO ?= digits glyphs
 WITH_VISION := tests/deep/test_folding.py tests/deep/test_foreign_trunks.py $(patsubst %,tests/train/test_%.py,defaults foreign_runs grocery ladder tuning)
 export OMP_NUM_THREADS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-fast test-method test-haswell test-vision test-gpu test-matrix static lint types check format bench docs generate changelog dist clean
+.PHONY: help venv demo test test-fast test-method test-haswell test-vision test-gpu test-matrix static lint types check format bench zoo docs generate changelog dist clean
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -77,6 +78,9 @@ generate: venv ## write what follows from the catalog: __init__.pyi and the tabl
 bench: venv ## run the benchmarks beside the published peers (minutes)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[bench]'
 	for file in bench/*.py; do $(BIN)/python $$file; done
+
+zoo: venv ## compare the default of a training with what is cheaper, on parts of the sets ZOO (15 minutes)
+	$(BIN)/python bench/zoo.py $(ZOO) --splits 2 --per-class 20 --most-classes 40 --hours 0.25 --out runs/zoo $(ZOO_OPTIONS)
 
 docs: venv ## build the documentation into docs/_build
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
