@@ -207,6 +207,16 @@ def test_dark_images_of_sixteen_bits_are_told(tmp_path, most, told):
         assert f"multiply their values by {2 ** (16 - told)} when" in notes[0]
 
 
+def test_dark_images_of_sixteen_bits_are_told_among_colored_ones(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / "set" / name).mkdir(parents=True)
+        Image.new("RGB", (20, 20), "red").save(tmp_path / "set" / name / "color.png")
+        Image.fromarray(np.full((20, 20), 4095, np.uint16)).save(tmp_path / "set" / name / "gray.png")
+    notes = [note for note in open_dataset(tmp_path / "set").notes if "16 bits" in note]
+    assert len(notes) == 1
+    assert "use only the lowest 12 bits" in notes[0]
+
+
 def test_gray_images_of_32_bits_are_read_in_their_range(tmp_path):
     ramp = np.linspace(0, 1, 100).reshape(10, 10)
     for name, pixels in {"unit": ramp, "bytes": ramp * 255, "words": ramp * 65535}.items():

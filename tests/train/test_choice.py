@@ -16,13 +16,22 @@ from nearfar.numerics.whitening import unit_rows
 from nearfar.report.card import model_card
 from nearfar.report.run import read_run
 from nearfar.spectral.geometric.gmml import gmml
-from nearfar.train import DeepMetric, TrainConfig, embed_run, evaluate_run, load_embedder, train, train_final
+from nearfar.train import (
+    DeepMetric,
+    TrainConfig,
+    TrainError,
+    embed_run,
+    evaluate_run,
+    load_embedder,
+    train,
+    train_final,
+)
 from nearfar.train.checkpoint import load_tensors, read_about
 from nearfar.train.choice import Candidate, Choice, best_of, gain_and_error
 from nearfar.train.closed_forms import FORMS, choose_form, fitted
 from nearfar.train.loading import load_step
 from nearfar.train.scoring import raw_items
-from nearfar.train.untrained import UntrainedModel
+from nearfar.train.untrained import UntrainedModel, save_untrained
 
 from ..references.held_out_map_at_r import reference
 
@@ -238,3 +247,43 @@ def test_raw_pixels_of_large_images_are_reduced_whether_gray_or_in_color(channel
     raw = UntrainedModel.raw(items, TrainConfig.of(data="images"), nn.Identity())
     assert raw.features(items).shape == (4, channels * features)
     assert raw_items(items, nn.Identity()).shape == (4, channels * features)
+
+
+def test_a_kept_model_is_saved_again(tmp_path):
+    data = separable(tmp_path / "rows.npz")
+    run = train(TrainConfig.of(data=data, **TINY), tmp_path / "run", progress=False)
+    assert run.config.keep == "best"
+    rows = np.load(data)["X"]
+    loaded = DeepMetric.load(tmp_path / "run")
+    loaded.save(tmp_path / "saved")
+    assert_allclose(DeepMetric.load(tmp_path / "saved").transform(rows), loaded.transform(rows), atol=1e-6)
+
+
+def test_raw_inputs_without_tensors_are_saved_again(tmp_path):
+    write_photos(tmp_path / "photos", side=20)
+    config = TrainConfig.of(data=str(tmp_path / "photos"), trunk="conv4", device="cpu", embedding_dim=2)
+    save_untrained(config, "raw", "none", tmp_path / "raw")
+    DeepMetric.load(tmp_path / "raw").save(tmp_path / "saved")
+    path = str(tmp_path / "photos/c0/0.png")
+    assert DeepMetric.load(tmp_path / "saved").transform([path]).shape == (1, 20 * 20 * 3)
+
+
+def test_a_run_without_its_trained_network_does_not_pass_off_what_it_keeps_as_trained(tmp_path):
+    data = separable(tmp_path / "rows.npz")
+    train(TrainConfig.of(data=data, **TINY), tmp_path / "run", progress=False)
+    (tmp_path / "run/trained.safetensors").unlink()  # as in a copy from a hub
+    assert load_embedder(tmp_path / "run").embedding_dim == 12
+    with pytest.raises(TrainError, match=r"keeps raw rows.*, and has no trained network"):
+        load_embedder(tmp_path / "run", "trained")
+
+
+def test_a_resumption_that_fails_leaves_what_the_run_keeps(tmp_path):
+    data = separable(tmp_path / "rows.npz")
+    train(TrainConfig.of(data=data, **TINY), tmp_path / "run", progress=False)
+    before = (tmp_path / "run/best.safetensors").read_bytes()
+    for state in (tmp_path / "run").glob("state-*.safetensors"):
+        state.write_bytes(b"damaged")
+    with pytest.raises(TrainError):
+        train(None, tmp_path / "run", resume=True, progress=False)
+    assert (tmp_path / "run/best.safetensors").read_bytes() == before
+    assert (tmp_path / "run/trained.safetensors").is_file()

@@ -494,8 +494,6 @@ def remarks_on_depth(reader: ImageReader) -> tuple[str, ...]:
 
     Up to 32 evenly chosen images are decoded, if they have 16 bits.
     """
-    if reader.channels != 1:
-        return ()
     most = 0
     for i in np.unique(np.linspace(0, len(reader.paths) - 1, GRAY_SAMPLE).astype(int)):
         try:

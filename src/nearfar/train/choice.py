@@ -32,7 +32,6 @@ from .start import start_embedding
 from .task import item_shape
 from .untrained import UntrainedModel
 
-CHOICE = "choice.json"
 SHARES = (0.25, 0.5, 0.75)  # of the way from the weights before the training to those after it
 TRAINED = "trained network"
 TRAINED_NAMES = ("trained", "interpolated")
@@ -191,7 +190,7 @@ def choose_model(embedder: Embedder, parts: Parts, folder: RunFolder) -> tuple[C
         compared = Candidates(embedder, parts)
         choice = compared.choice()
         kept = compared.keep(choice, folder)
-    write_json(folder.path / CHOICE, choice.to_dict())
+    write_json(folder.choice, choice.to_dict())
     return choice, kept
 
 

@@ -236,7 +236,8 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
             if hasattr(self, "loss_curve_"):
                 losses = self.loss_curve_.tolist()
                 folder.write_metrics([{"epoch": epoch, "loss": loss} for epoch, loss in enumerate(losses, 1)])
-            device = str(next(self.network_.parameters()).device)
+            tensors = (*self.network_.parameters(), *self.network_.buffers())  # raw inputs may have neither
+            device = str(tensors[0].device) if tensors else "cpu"
             folder.describe(self.config_, device, weights=first_weights(self._about))
 
     @classmethod

@@ -76,6 +76,8 @@ class Run:
 
 
 CHECKPOINTS = ("best", "last", "trained")
+UNTRAINED = ("raw", "frozen")
+"""How the names of models begin that are kept and were not trained."""
 COMMAND = "command.txt"
 ENVIRONMENT = "environment.json"
 LOCK = ".lock"
@@ -95,6 +97,7 @@ class RunFolder:
         self.last = self.path / "last.safetensors"
         self.best = self.path / "best.safetensors"
         self.trained = self.path / "trained.safetensors"
+        self.choice = self.path / "choice.json"
         self.training_items = self.path / training_items.FILE
         self.adapters = self.path / "adapter"
         self._missing = missing_folders(self.path)
@@ -133,12 +136,18 @@ class RunFolder:
         """Remove the files of a run without a checkpoint; the folder itself stays for `remove_if_empty`."""
         if self.last.exists():
             return
-        written = [self.config, self.log, self.metrics, self.best, self.trained, self.training_items]
-        written += [self.path / COMMAND, self.path / ENVIRONMENT]
+        written = [self.config, self.log, self.metrics, self.best, self.trained, self.choice]
+        written += [self.training_items, self.path / COMMAND, self.path / ENVIRONMENT]
         written += [self.adapters / ADAPTER_WEIGHTS, self.adapters / ADAPTER_SETTINGS]
         for path in (*written, *self.path.glob("state-*.safetensors")):
             path.unlink(missing_ok=True)
         remove_empty([self.adapters])
+
+    def reopen(self) -> None:
+        """Make the trained network the best checkpoint again; what is kept is chosen anew at the end of the run."""
+        if self.trained.exists():
+            self.trained.replace(self.best)
+        self.choice.unlink(missing_ok=True)
 
     def write_adapters(self, tensors: Mapping[str, Tensor], settings: str) -> None:
         """Write low-rank adapters and their settings, which name the adapted layers."""
@@ -169,13 +178,20 @@ class RunFolder:
         Raises
         ------
         TrainError
-            If `which` is none of them.
+            If `which` is none of them, or there is no trained network.
         """
         if which not in CHECKPOINTS:
             raise TrainError(no_option(CHECKPOINTS, "which", which))
         if which == "last":
             return self.last
-        return self.trained if which == "trained" and self.trained.exists() else self.best
+        if which == "best":
+            return self.best
+        if self.trained.exists():
+            return self.trained
+        about = read_about(self.best)
+        if str(about.get("kept", "")).startswith(UNTRAINED):
+            raise TrainError(f"{self.path}: keeps {about['kept_title']}, and has no trained network beside it")
+        return self.best
 
     def state_path(self, step: int, rank: int) -> Path:
         """Return the file with what a process needs, besides the weights, to continue from a step."""

@@ -214,8 +214,6 @@ class Trainer:
         parts = self.parts
         folder = self.folder
         self._refuse_other_config()
-        if folder.trained.exists():
-            folder.trained.replace(folder.best)  # what is kept is chosen again at the end
         tensors, about = load_tensors(folder.last)
         if not about["step"] and not folder.state_path(0, 0).exists():  # the steps `frozen` and `whitened`
             raise TrainError(f"{folder.path}: nothing to resume, because its network is not trained; start a new run")
@@ -227,6 +225,7 @@ class Trainer:
         parts.prepare()
         restore_rest(parts, state, whole)
         if self.main:
+            folder.reopen()
             folder.cut_log(position.step)
             folder.write_metrics(position.rows)
             folder.write_config(parts.config)  # a resumed run may have more epochs
