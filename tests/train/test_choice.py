@@ -262,7 +262,7 @@ def test_a_kept_model_is_saved_again(tmp_path):
 def test_raw_inputs_without_tensors_are_saved_again(tmp_path):
     write_photos(tmp_path / "photos", side=20)
     config = TrainConfig.of(data=str(tmp_path / "photos"), trunk="conv4", device="cpu", embedding_dim=2)
-    save_untrained(config, "raw", "none", tmp_path / "raw")
+    save_untrained(config, tmp_path / "raw", kind="raw", form="none")
     DeepMetric.load(tmp_path / "raw").save(tmp_path / "saved")
     path = str(tmp_path / "photos/c0/0.png")
     assert DeepMetric.load(tmp_path / "saved").transform([path]).shape == (1, 20 * 20 * 3)
