@@ -179,7 +179,14 @@ def test_mixed_precision_changes_nothing() -> None:
 
 def test_a_run_trains_is_loaded_and_goes_on(tmp_path: Path) -> None:
     config = TrainConfig.of(
-        data="digits", trunk="spd", embedding_dim=8, steps=3, sampler="m_per_class:8", batch_size=24, keep="trained"
+        data="digits",
+        trunk="spd",
+        embedding_dim=8,
+        steps=3,
+        sampler="m_per_class:8",
+        batch_size=24,
+        keep="trained",
+        device="cpu",
     )
     run = train(config, tmp_path / "run", progress=False)
     embedder = load_embedder(run)
