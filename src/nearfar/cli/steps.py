@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 ASKED_SPLITS = 5  # splits of the classes, for the steps that train, if the table is requested
 TABLE_SHARE = 0.25  # of the time that is left, for the table
-SHORTEST_TABLE = 10.0  # seconds
 BAR_UNITS = 1000  # of the bar of the table
 FEW_SPLITS = 3  # the same if the table is printed by default, which takes about a minute
 
@@ -74,7 +73,8 @@ def train_by_steps(
     """Print the table if it is requested, and train the chosen step, with the table in the folder of the run.
 
     If neither option is given, images and texts with a pretrained trunk get the table and the step that it recommends.
-    With a `limit`, the table takes a quarter of the time, and none if that is too short.
+    With a `limit`, there is no table unless it is requested: the training compares what is cheaper at its end, and the
+    time is spent on it.
     """
     from ..train import train
     from ..train.run import RunFolder
@@ -87,8 +87,7 @@ def train_by_steps(
     found = None
     splits = ASKED_SPLITS
     seconds = None if limit is None else TABLE_SHARE * limit.seconds_left
-    has_time = seconds is None or seconds > SHORTEST_TABLE
-    if ladder is None and step is None and has_time and _has_table_by_default(config, quiet=quiet):
+    if ladder is None and step is None and limit is None and _has_table_by_default(config, quiet=quiet):
         ladder = "yes"
         step = "auto"
         splits = FEW_SPLITS

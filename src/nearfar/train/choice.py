@@ -101,7 +101,11 @@ class Choice:
         if self.kept != self.best:
             return f"{line} {best.title[0].upper()}{best.title[1:]} would be {verdict}; --keep best keeps it."
         line += f" It is {verdict}."
-        return line if best.name == "interpolated" else f"{line} {HELP}"
+        if best.name == "interpolated":
+            return line
+        pretrained = any(one.name == "frozen" for one in self.candidates)
+        helps = "More classes" if pretrained else "More classes, a pretrained trunk"
+        return f"{line} {helps} or a lower learning rate would help the training."
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, without the scores of single classes."""
@@ -118,9 +122,6 @@ class Choice:
             "classes": classes,
             "sentence": self.sentence,
         }
-
-
-HELP = "More classes, a pretrained trunk or a lower learning rate would help the training."
 
 
 def gain_and_error(one: Candidate, other: Candidate) -> tuple[float, float]:
