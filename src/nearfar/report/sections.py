@@ -272,7 +272,7 @@ def features(content: ReportContent) -> Section | None:
 
 
 def ladder(content: ReportContent) -> Section | None:
-    """Scores of the steps from raw items to a trained network, on classes held out of the training classes."""
+    """Scores of the steps from raw inputs to a trained network, on classes held out of the training classes."""
     record = content.ladder
     if not record:
         return None

@@ -1,4 +1,4 @@
-"""The ladder: scores of the steps from raw items to a trained network, on classes held out of the training classes.
+"""The ladder: scores of the steps from raw inputs to a trained network, on classes held out of the training classes.
 
     photos   raw pixels -> frozen features -> a closed form on them -> a linear layer on them -> the last stage trained
     texts    frozen features -> a closed form on them -> a linear layer on them
@@ -106,7 +106,7 @@ class Rung:
 
 @dataclass(frozen=True)
 class Ladder:
-    """Scores of the steps from raw items to fine-tuning, and which step is worth its time.
+    """Scores of the steps from raw inputs to fine-tuning, and which step is worth its time.
 
     Attributes
     ----------
@@ -125,7 +125,7 @@ class Ladder:
     -----
     Steps that train nothing are scored on more splits than the others. So that all means can be compared, the mean of a
     step with fewer splits is that of the last step that trains nothing, plus their mean difference on the splits that
-    they share: their scores on one split resemble each other more than those of raw items. An
+    they share: their scores on one split resemble each other more than those of raw inputs. An
     interval is that of the scores on the step's own splits, see `mean_and_half`. Fewer than five splits give none.
     """
 
@@ -270,7 +270,7 @@ def ladder(
     on_progress: Callable[[float, float], None] | None = None,
     seconds: float | None = None,
 ) -> Ladder:
-    """Compare the steps from raw items to a fine-tuned network, on classes held out of the training classes.
+    """Compare the steps from raw inputs to a fine-tuned network, on classes held out of the training classes.
 
     The test classes are not used. Every split holds out a third of the training classes; closed forms are chosen by and
     fitted to the others, and layers are trained on these.
@@ -282,7 +282,7 @@ def ladder(
     splits : int
         Number of times that classes are held out for the steps that train, at least 1.
     untrained_splits : int
-        Number of times for raw items, frozen features and a closed form, which take milliseconds to seconds each.
+        Number of times for raw inputs, frozen features and a closed form, which take milliseconds to seconds each.
         The first of them are those of the other steps. There are fewer, but at least `splits`, if they would take more
         than about half a minute, as for thousands of items with thousands of features.
     full : bool
@@ -453,7 +453,7 @@ def work_of_split(n: int, widths: Sequence[int]) -> float:
     return work
 
 
-class Base(NamedTuple):
+class Inputs(NamedTuple):
     """Items as rows that a closed form may follow: the step of the ladder, its title, and the rows (n, d)."""
 
     step: str
@@ -533,20 +533,20 @@ def _rungs(
 
 def _bases(
     items: Dataset, config: TrainConfig, start: Path | None, tell: Callable[[str], None], work: ExpectedWork
-) -> tuple[list[Base], Frozen]:
-    """Return raw items, but not texts, and the features of a pretrained trunk; without one, these are the items."""
-    bases: list[Base] = []
+) -> tuple[list[Inputs], Frozen]:
+    """Return raw inputs, but not texts, and the features of a pretrained trunk; without one, these are the items."""
+    bases: list[Inputs] = []
     if items.texts is None:
         title = "raw pixels" if items.kind == "image" else "raw rows"
         tell(title)
-        bases.append(Base("raw", title, raw_items(items, _scale(items, config, start))))
+        bases.append(Inputs("raw", title, raw_items(items, _scale(items, config, start))))
     work.advance("reading", len(items))
     if not config.starts_pretrained:
         network = untrained_network(config, item_shape(items, config), start)
         return bases, Frozen(items, None, weights_note(config, network))
     tell(FROZEN)
     found = _features_and_stage(items, config, start)
-    bases.append(Base("frozen", FROZEN, np.asarray(found.features.array)))
+    bases.append(Inputs("frozen", FROZEN, np.asarray(found.features.array)))
     work.advance("features", len(items))
     return bases, found
 
