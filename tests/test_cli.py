@@ -746,8 +746,12 @@ def test_items_without_a_class_are_no_class_in_the_scores_of_embeddings(digits, 
     words = ["evaluate", "--protocol", "verification"]
     code, expected, _ = run(capsys, monkeypatch, words[0], digits, tmp_path / "photos", *words[1:])
     assert code == 0
-    for data, file in ((tmp_path / "photos", "folder.npz"), (table, "table.npz")):
-        assert run(capsys, monkeypatch, "embed", digits, data, "-o", tmp_path / file)[1].endswith(", 2 classes\n")
+    for data, file, end in (
+        (tmp_path / "photos", "folder.npz", "; 1 file left out (1 .csv)"),
+        (table, "table.npz", ""),
+    ):
+        line = run(capsys, monkeypatch, "embed", digits, data, "-o", tmp_path / file)[1]
+        assert line.endswith(f", 2 classes{end}\n")
         out = run(capsys, monkeypatch, words[0], tmp_path / file, *words[1:])[1]
         told = "3 items without a class left out (a.png, b.png, c.png)."
         assert out.splitlines()[0] == f"{file[:-4]}, 4 items of 2 classes; {told}"

@@ -12,6 +12,7 @@ from tests.test_losses import ALONE, CLASSES, DIM, TERMS, batch, make, relation
 Y = torch.tensor([0, 0, 0, 1, 1, 1, 2, 3, 3, 3, 3])
 REF_Y = torch.tensor([0, 1, 1, 2, 2, 3, 3])
 OF_ALL = {  # what these do with all embeddings, labeled or not, is switched off
+    "CMLLoss": {"diversity": 0.0},
     "DiversityConfusion": None,
     "NPairLoss": {"reg": 0.0},
     "VICRegLoss": {"variance": 0.0, "covariance": 0.0},
