@@ -51,8 +51,7 @@ from nearfar.data import Dataset, open_dataset
 from nearfar.data.loader import make_loader
 from nearfar.evaluation import evaluate
 from nearfar.train import TrainConfig, evaluate_run, train
-from nearfar.train.choice import MAX_WIDTH
-from nearfar.train.closed_forms import choose_form, fitted
+from nearfar.train.closed_forms import MAX_WIDTH, choose_form, fitted
 from nearfar.train.defaults import is_of_photographs, settle
 from nearfar.train.features import as_floats, embed, sizes_of
 from nearfar.train.setup import make_embedder
