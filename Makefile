@@ -80,7 +80,7 @@ bench: venv ## run the benchmarks beside the published peers (minutes)
 	for file in bench/*.py; do $(BIN)/python $$file; done
 
 zoo: venv ## compare the default of a training with what is cheaper, on parts of the sets ZOO (15 minutes)
-	$(BIN)/python bench/zoo.py $(ZOO) --splits 2 --per-class 20 --most-classes 40 --hours 0.25 --out runs/zoo $(ZOO_OPTIONS)
+	$(BIN)/python bench/zoo.py $(ZOO) --splits 2 --per-class 20 --most-classes 40 --minutes 1 --hours 0.25 --out runs/zoo $(ZOO_OPTIONS)
 
 docs: venv ## build the documentation into docs/_build
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'

@@ -10,7 +10,7 @@ of its classes as the test, from which nothing learns. The rows are, all on the 
 - frozen: features of the pretrained trunk, for photographs (`--photo-trunk`) and texts (`--text-trunk`)
 - closed form: the form on either of them that is best on held-out training classes
 - default: `TrainConfig.of(data=...)`, with the trunk where there is one, and nothing else
-- 4 minutes: the same with `minutes=4`, if this version has the setting
+- minutes: the same in a number of minutes (`--minutes`), as `nearfar train --minutes 4` does
 - plain loop: the network of the default from the same weights, AdamW and SupCon on batches of 16 classes of 4, without
   augmentation, schedule or choice, for the processor time of the default; it standardizes rows
 
@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import inspect
 import json
 import math
 import shutil
@@ -59,8 +58,7 @@ from nearfar.train.task import item_shape
 from nearfar.train.untrained import UntrainedModel
 
 CHEAPER = ("raw", "frozen", "closed form")
-ROWS = (*CHEAPER, "default", "4 minutes", "plain loop")
-HAS_MINUTES = "minutes" in inspect.signature(TrainConfig).parameters
+ROWS = (*CHEAPER, "default", "minutes", "plain loop")
 ALLOWED = 0.01  # MAP@R by which the default may be below a cheaper row, the noise of a few splits
 RATES = {False: 1e-3, True: 1e-4}  # of the plain loop, from random and from pretrained weights
 CLASSES = 16  # in a batch of the plain loop
@@ -90,6 +88,7 @@ def main() -> None:
     parser.add_argument("--photo-trunk", help='such as "timm:mobilenetv1_100"; default: what nearfar train chooses')
     parser.add_argument("--pretrained", default="true", help="true, or a file of weights, for --photo-trunk")
     parser.add_argument("--text-trunk", help="such as transformers:FOLDER; without it, sets of texts are left out")
+    parser.add_argument("--minutes", type=float, default=4.0, help="of the row of that name")
     parser.add_argument("--only", nargs="*", default=ROWS, choices=ROWS)
     parser.add_argument("--hours", type=float, default=6.0, help="after which no cell is begun")
     parser.add_argument("--read", action="store_true", help="only print what is finished")
@@ -109,13 +108,12 @@ def measure(settings: argparse.Namespace) -> None:
     for split in range(settings.splits):
         for member in members:
             for row in settings.only:
-                is_missing = split >= number_of_halves(member) or (row == "4 minutes" and not HAS_MINUTES)
-                if is_missing or (member.name, split, row) in done:
+                if split >= number_of_halves(member) or (member.name, split, row) in done:
                     continue
                 if time.monotonic() > until:
                     print(f"The {settings.hours:g} hours are over; the same command goes on.")
                     return
-                found = measured(member, split, row, settings.out)
+                found = measured(member, split, row, settings)
                 if found is not None:
                     append(settings.out, {"set": member.name, "split": split, "row": row, **found})
 
@@ -187,17 +185,17 @@ def write_table(items: Dataset, path: Path) -> None:
             table.writerows([*items.read(i).tolist(), name] for i, name in enumerate(names))
 
 
-def measured(member: Member, split: int, row: str, out: Path) -> dict[str, Any] | None:
+def measured(member: Member, split: int, row: str, settings: argparse.Namespace) -> dict[str, Any] | None:
     """Return the scores of a cell and its processor time; None if the set has no such row."""
     start = time.process_time()
     if row in CHEAPER:
         found = untrained_cell(member, split, row)
     elif row == "plain loop":
-        done = [one for one in read_cells(out) if (one["set"], one["split"]) == (member.name, split)]
+        done = [one for one in read_cells(settings.out) if (one["set"], one["split"]) == (member.name, split)]
         budget = next((one["seconds"] for one in done if one["row"] == "default"), None)
         found = None if budget is None else plain_loop(member, split, budget)
     else:
-        found = trained_cell(member, split, {"minutes": 4} if row == "4 minutes" else {}, out / "run")
+        found = trained_cell(member, split, settings.minutes if row == "minutes" else None, settings.out / "run")
     return None if found is None else {"seconds": round(time.process_time() - start, 1), **found}
 
 
@@ -270,11 +268,11 @@ def untrained_cell(member: Member, split: int, row: str) -> dict[str, Any] | Non
     return {"form": title, **scores(fitted(form, parts.learned, parts.known)(parts.asked), parts.unseen)}
 
 
-def trained_cell(member: Member, split: int, changes: dict[str, Any], folder: Path) -> dict[str, Any]:
+def trained_cell(member: Member, split: int, minutes: float | None, folder: Path) -> dict[str, Any]:
     """Train as a person would, and score what is kept; also the trained network if something else is kept."""
     shutil.rmtree(folder, ignore_errors=True)
     start = time.process_time()
-    train(config_of(member, split).replace(**changes), folder, progress=False)
+    train(config_of(member, split), folder, progress=False, minutes=minutes)
     found: dict[str, Any] = {"seconds": round(time.process_time() - start, 1)}
     found |= scores_of(evaluate_run(folder, clustering=False).scores)
     choice = json.loads((folder / "choice.json").read_text(encoding="utf-8"))
@@ -367,8 +365,6 @@ def report(cells: list[dict[str, Any]]) -> None:
     for cell in cells:
         found.setdefault(cell["set"], {}).setdefault(cell["row"], {})[cell["split"]] = cell["map_at_r"]
     print(table(found))
-    if not HAS_MINUTES:
-        print("\nThis version has no setting `minutes`: the column is left out.")
     lines, holds = laws(found)
     print("\n" + "\n".join(lines))
     if not holds:
