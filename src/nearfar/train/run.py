@@ -144,7 +144,7 @@ class RunFolder:
         remove_empty([self.adapters])
 
     def reopen(self) -> None:
-        """Make the trained network the best checkpoint again; what is kept is chosen anew at the end of the run."""
+        """Make the trained network the best checkpoint again; what is kept is chosen again at the end of the run."""
         if self.trained.exists():
             self.trained.replace(self.best)
         self.choice.unlink(missing_ok=True)
