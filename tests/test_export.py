@@ -207,7 +207,7 @@ def test_no_run_is_one_line(tmp_path, capsys, monkeypatch):
 
 @pytest.mark.slow
 def test_what_onnx_lacks_is_named_in_one_line(tmp_path, capsys, monkeypatch):
-    settings = {"trunk": "spd", "image_size": 28, "steps": 1, "epochs": 1, "device": "cpu"}
+    settings = {"trunk": "spd", "image_size": 28, "steps": 1, "epochs": 1, "device": "cpu", "keep": "trained"}
     train(TrainConfig.of(data="digits", **settings), tmp_path / "run", progress=False)
     code, _, err = run(capsys, monkeypatch, "export", tmp_path / "run", "-o", tmp_path / "x.onnx")
     assert (code, err.count("\n")) == (2, 1)

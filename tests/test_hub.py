@@ -44,7 +44,7 @@ def test_a_run_is_loaded(tmp_path):
     from nearfar.train import TrainConfig, train
 
     np.savez(tmp_path / "rows.npz", X=rng.normal(size=(80, 6)).astype(np.float32), y=np.arange(80) % 8)
-    config = TrainConfig.of(data=str(tmp_path / "rows.npz"), trunk="mlp", steps=3, epochs=1)
+    config = TrainConfig.of(data=str(tmp_path / "rows.npz"), trunk="mlp", steps=3, epochs=1, keep="trained")
     train(config, tmp_path / "run", progress=False)
     found = nearfar.load(tmp_path / "run").transform(rng.normal(size=(4, 6)).astype(np.float32))
     assert found.shape == (4, 64)

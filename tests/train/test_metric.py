@@ -41,6 +41,7 @@ def whitened(tmp_path_factory):
         device="cpu",
         metric="whitening",
         validation=0.4,
+        keep="trained",
     )
     train(config, folder, progress=False)
     return folder

@@ -134,14 +134,14 @@ def run(bert, table, tmp_path_factory):
 # Data
 
 
-def test_a_table_of_pairs_makes_every_photo_a_class_of_its_own(table, tmp_path):
+def test_a_table_of_pairs_makes_every_photo_a_class_of_its_own(table):
     items = open_task(table, pairs=True).train
     assert items.are_pairs
     words = [(shade, color) for shade in ("dark", "bright") for color in COLORS]
     assert items.texts[0] == " ".join(words[int(items.names[0][:2]) % 8])
     assert len(items.classes) == len(items)
     assert items.subset([2]).texts_given == [items.texts[2]]
-    several = tmp_path / "several.jsonl"
+    several = table.parent / "several.jsonl"
     lines = [f'{{"path": "{table.parent}/0{n}.png", "caption": "{text}"}}' for n in range(6) for text in ("a", "b")]
     several.write_text("\n".join(lines))
     items = open_task(several, pairs=True, validation=0).train
@@ -149,7 +149,7 @@ def test_a_table_of_pairs_makes_every_photo_a_class_of_its_own(table, tmp_path):
     once = images_once(items)
     assert len(once) == 3
     assert list(once.names) == list(dict.fromkeys(items.names))
-    labeled = tmp_path / "labeled.csv"
+    labeled = table.parent / "labeled.csv"
     labeled.write_text("path,text,label\n" + "".join(f"{table.parent}/0{n}.png,a,{n % 4}\n" for n in range(8)))
     items = open_task(labeled, pairs=True).train
     assert items.classes != items.names
