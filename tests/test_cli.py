@@ -1380,6 +1380,15 @@ def test_help_is_printed_where_lines_have_no_room(columns, capsys, monkeypatch):
     assert (code, os.environ["COLUMNS"]) == (0, "40")
 
 
+@pytest.mark.slow
+def test_help_fits_into_the_narrowest_width():
+    """In a process of its own, because a console keeps the width that it began with."""
+    words = [sys.executable, "-m", "nearfar", "index", "--help"]
+    done = subprocess.run(words, env={**os.environ, "COLUMNS": "0"}, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0
+    assert max(map(len, done.stdout.splitlines())) <= 40
+
+
 def test_a_lack_of_threads_is_told_in_one_line(capsys, monkeypatch):
     def crowded(*_, **__):
         raise RuntimeError("can't start new thread")

@@ -204,7 +204,10 @@ def report_items(embedded: Embedded, of: Path | None = None) -> tuple[Items, Ite
             groups=dataset.groups,
         )
 
-    queries, rows, gallery, gallery_rows = embedded.dataset, embedded.rows, embedded.gallery, embedded.gallery_rows
+    queries = embedded.dataset
+    rows = embedded.rows
+    gallery = embedded.gallery
+    gallery_rows = embedded.gallery_rows
     if gallery is None or gallery_rows is None:
         return items(queries, rows), None
     return items(queries, rows), items(gallery, gallery_rows)

@@ -37,7 +37,10 @@ def score_verification(source: Path, selection: Selection, pairs: Path | None, f
     how = _rates(fars)
     listed = None if pairs is None else read_pair_list(pairs)  # read before the work, which takes minutes
     embedded = open_with_gallery(source, selection, labeled=pairs is None)
-    dataset, rows, gallery, gallery_rows = embedded.dataset, embedded.rows, embedded.gallery, embedded.gallery_rows
+    dataset = embedded.dataset
+    rows = embedded.rows
+    gallery = embedded.gallery
+    gallery_rows = embedded.gallery_rows
     how["distance"] = embedded.distance
     about = embedded.about()
     if listed is None:

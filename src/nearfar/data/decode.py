@@ -236,7 +236,8 @@ def _bytes_of_wide(image: Any) -> Any:
     from PIL import Image
 
     values = np.asarray(image, dtype=np.float64)
-    least, most = values.min(), values.max()
+    least = values.min()
+    most = values.max()
     limits = (1, 255, 65535) if image.mode == "F" else (255, 65535)
     limit = next((limit for limit in limits if most <= limit), None)
     if limit is None or not least >= 0:  # `not >=` also refuses NaN

@@ -43,12 +43,14 @@ def best_distance(embeddings: Any, labels: Any, *, groups: Any = None, most: int
     """
     rows = as_rows(embeddings, "embeddings")
     how: dict[str, Any] = {"groups": groups}
-    queries, query_labels = rows, labels
+    queries = rows
+    query_labels = labels
     if len(rows) > most:
         drawn = np.sort(np.random.default_rng(seed).choice(len(rows), most, replace=False))
         codes = class_numbers(labels)[0]
         check_lengths(len(rows), codes)
-        queries, query_labels = rows[drawn], codes[drawn]
+        queries = rows[drawn]
+        query_labels = codes[drawn]
         how = {"gallery": rows, "gallery_labels": codes}
         if groups is None:
             how |= {"ids": drawn, "gallery_ids": np.arange(len(rows))}

@@ -273,7 +273,8 @@ class MilvusStore(DatabaseStore):
 
     def _undo(self) -> None:
         """Remove what is left of a change that was not completed."""
-        items, change = self._state["items"], self._state["change"]
+        items = self._state["items"]
+        change = self._state["change"]
         with self._request():
             self._client.delete(items, filter=f"{SINCE} > {change}", timeout=SECONDS)
         ended = [*self._selected(f"{UNTIL} > {change} and {UNTIL} < {NEVER}", ["*"])]
