@@ -36,8 +36,8 @@ def fold_norms(trunk: nn.Module, shape: tuple[int, ...]) -> int:
     """
     if not any(isinstance(module, nn.BatchNorm2d) for module in trunk.modules()):
         return 0
-    device = next((parameter.device for parameter in trunk.parameters()), torch.device("cpu"))
-    images = torch.rand(TRIAL_IMAGES, *shape, generator=torch.Generator().manual_seed(0)).to(device)
+    weights = next(trunk.parameters(), torch.empty(0))
+    images = torch.rand(TRIAL_IMAGES, *shape, generator=torch.Generator().manual_seed(0)).to(weights)
     with _as_evaluated(trunk), torch.no_grad():
         pairs, before = _followed(trunk, images)
         for conv, norm in pairs:
