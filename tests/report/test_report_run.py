@@ -12,7 +12,7 @@ import pytest
 
 from nearfar.data import open_task
 from nearfar.evaluation import evaluate
-from nearfar.report import ReportError, build_report, read_run, report_run
+from nearfar.report import ReportError, build_report, model_card, read_run, report_run
 
 from .conftest import read_page
 
@@ -199,3 +199,16 @@ def test_tables_that_are_damaged_are_one_line(run: Path, name: str, content: str
         report_run(run)
     assert "\n" not in str(found.value)
     assert not (run / "report.html").exists()
+
+
+def test_the_title_names_what_was_kept_instead_of_the_trained_network(run: Path) -> None:
+    candidates = [{"name": "raw", "title": "raw pixels"}, {"name": "trained", "title": "trained network"}]
+    choice = {"kept": "raw", "candidates": candidates, "sentence": "Kept: raw pixels."}
+    (run / "choice.json").write_text(json.dumps(choice))
+    page = read_page(report_run(run))
+    assert "Raw pixels on " in page.text
+    assert "It is raw pixels, which held-out classes prefer" in model_card(run)
+
+    (run / "choice.json").write_text(json.dumps({**choice, "kept": "trained"}))
+    assert "Raw pixels on " not in read_page(report_run(run)).text
+    assert "It is raw pixels" not in model_card(run)

@@ -16,7 +16,7 @@ from ..extras import hint
 from ..io.atomic_files import atomic_write
 from ..io.scores_file import baseline_of, read_scores
 from ..quoting import quoted, without_folders
-from .run import ReportError, choice_of, is_untrained, naming_damage, read_object, run_name
+from .run import ReportError, choice_of, is_untrained, kept_instead, naming_damage, read_object, run_name
 
 CARD = "README.md"
 UPLOADED = ("config.json", "best.safetensors", "scores.json", "training-items.safetensors", CARD)
@@ -83,10 +83,16 @@ def model_card(run: str | Path, *, name: str = "", license: str = "", data: str 
     with naming_damage(folder):
         objective = config["objective"]
         untrained = is_untrained(config, folder)
+        kept = kept_instead(folder)
         scores = _scores(folder)
         training = _training(folder, config, data or str(config.get("data", "")), untrained=untrained)
     lines = [*_header(license), f"# {title}", ""]
-    origin = "A pretrained network; nothing was trained" if untrained else f"Trained with `{objective}`"
+    if untrained:
+        origin = "A pretrained network; nothing was trained"
+    elif kept:
+        origin = f"It is {kept}, which held-out classes prefer to the network that was trained with `{objective}`"
+    else:
+        origin = f"Trained with `{objective}`"
     lines += [f"An embedding model, which maps similar items to nearby vectors. {origin}."]
     lines += ["", "## Use", "", *_usage(title, str(config.get("trunk", ""))), "", *scores, *training]
     terms = license or "none was given; ask the author of the model before you use it"

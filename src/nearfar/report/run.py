@@ -147,7 +147,7 @@ def read_run(
     rows = _table(folder / "metrics.csv")
     baseline_name, baseline = baseline_of(evaluated, _raw_name(config, test))
     content = ReportContent(
-        title=title or _title(config, folder),
+        title=title or _title(config, folder, evaluated),
         protocol=evaluated.get("protocol", ""),
         scores=evaluated["scores"],
         baseline=baseline,
@@ -261,13 +261,24 @@ def _items(arrays: Mapping[str, NDArray[Any]], prefix: str, dataset: Dataset | N
     return items, "The report has no pictures, because the data have changed since the evaluation." if changed else ""
 
 
-def _title(config: Mapping[str, Any], folder: Path) -> str:
-    """Return the objective and the data, or the network and the data if nothing was trained."""
+def _title(config: Mapping[str, Any], folder: Path, evaluated: Mapping[str, Any]) -> str:
+    """Return the objective and the data, or the model and the data if nothing trained was scored."""
     data = Path(config.get("data", "its data")).name
     what = config.get("objective", run_name(folder))
+    kept = kept_instead(folder)
     if is_untrained(config, folder):
         what = "Features of " + str(config.get("trunk", "the network")).partition("(")[0]
+    elif kept and evaluated.get("checkpoint", {}).get("which") == "best":
+        what = kept[0].upper() + kept[1:]
     return f"{what} on {data}"
+
+
+def kept_instead(folder: Path) -> str:
+    """Return what a run keeps instead of the network that was trained; "" if it keeps that."""
+    choice = read_object(folder / "choice.json", needed=False)
+    if not choice or choice["kept"] == "trained":
+        return ""
+    return next(str(one["title"]) for one in choice["candidates"] if one["name"] == choice["kept"])
 
 
 def is_untrained(config: Mapping[str, Any], folder: Path) -> bool:

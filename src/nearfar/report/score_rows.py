@@ -30,6 +30,7 @@ FACTS = {
     "n_queries": "queries",
     "n_gallery": "items that each query searches",
     "n_classes": "classes of queries",
+    "n_in_gallery": "queries that the gallery contains, too",
     "n_lone": "queries without a relevant item",
     "clusterer": "clusters",
     "inertia": "inertia of the clusters",
@@ -118,6 +119,8 @@ def facts(content: ReportContent) -> dict[str, str]:
     for key, value in scores.items():
         text = _format_value(value)
         if key == "lone" or describe(key) is not None or not text:
+            continue
+        if key == "n_in_gallery" and not value:
             continue
         if key == "n_lone" and value and rule is not None:
             text += f" ({rule})"
