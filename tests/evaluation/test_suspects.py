@@ -132,24 +132,46 @@ def test_pairs_across_equal_loops():
     np.testing.assert_allclose(found.distances, [expected[pair] for pair in pairs], atol=1e-12)
 
 
+@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize("distance", ["cosine", "euclidean"])
 @pytest.mark.parametrize("margin", [1.0, 0.9])
-def test_hard_negatives_equal_loops(margin):
+def test_hard_negatives_equal_loops(margin, distance, grouped):
     rows, _, given = classes_of_rows(spread=3.0)
     given[5] = 6  # alone
     suspect = np.arange(120) % 7 == 0
-    cosines = unit(rows) @ unit(rows).T
-    found = hard_negatives(rows, given, k=4, margin=margin, suspect=suspect)
+    groups = np.arange(120) // 3 if grouped else np.arange(120)
+    near = unit(rows) @ unit(rows).T
+    factor = margin
+    if distance == "euclidean":
+        near = -np.linalg.norm(rows[:, None] - rows, axis=2)
+        factor = 1 / margin
+    found = hard_negatives(
+        rows, given, k=4, margin=margin, suspect=suspect, distance=distance, groups=groups if grouped else None
+    )
     for i in range(120):
-        mates = [j for j in range(120) if given[j] == given[i] and j != i]
-        limit = margin * max(cosines[i, mates]) if mates else np.inf
-        others = [j for j in range(120) if given[j] != given[i] and not suspect[j] and cosines[i, j] <= limit]
-        expected = sorted(others, key=lambda j: (-cosines[i, j], j))[:4]
+        mates = [j for j in range(120) if given[j] == given[i] and groups[j] != groups[i]]
+        limit = factor * max(near[i, mates]) if mates else np.inf
+        others = [j for j in range(120) if given[j] != given[i] and not suspect[j] and near[i, j] <= limit]
+        expected = sorted(others, key=lambda j: (-near[i, j], j))[:4]
+        np.testing.assert_allclose(found.similarities[i, : len(expected)], near[i, expected], atol=1e-7)
         assert found.indices[i].tolist() == expected + [-1] * (4 - len(expected))
+
+
+def test_suspects_by_euclidean_distance_depend_on_lengths_but_not_on_the_unit():
+    rows, _, given = classes_of_rows(spread=3.0)
+    stretched = rows * np.random.default_rng(1).uniform(0.2, 5, size=(120, 1))
+    doubts = [suspects(x, given, distance="euclidean").doubt for x in (rows, 1024 * rows, stretched)]
+    np.testing.assert_array_equal(doubts[0], doubts[1])
+    assert not np.allclose(doubts[0], doubts[2])
+    np.testing.assert_allclose(suspects(rows, given).doubt, suspects(stretched, given).doubt)
+    np.testing.assert_allclose(suspects(unit(rows), given, distance="euclidean").doubt, suspects(rows, given).doubt)
 
 
 @pytest.mark.parametrize(
     ("call", "told"),
     [
+        (lambda x: suspects(x, np.arange(120) % 3, distance="far"), "distance: expected one of cosine, euclidean"),
+        (lambda x: hard_negatives(x, np.arange(120) % 3, distance="far"), "distance: expected one of cosine"),
         (lambda x: suspects(x, np.zeros(120)), "labels: expected at least 2 classes, got 1"),
         (lambda x: suspects(x, np.arange(120)), "labels: expected a class with at least 2 items"),
         (lambda x: suspects(x, np.arange(120) % 3, folds=1), "folds: expected an integer of at least 2, got 1"),

@@ -200,6 +200,54 @@ def test_suspects_are_found_in_an_index(uri, capsys, monkeypatch):
     assert (code, err.startswith("nearfar: DATA:")) == (2, True)
 
 
+def test_suspects_of_an_index_use_the_groups_and_the_distance_that_it_records(uri, capsys, monkeypatch):
+    rng = np.random.default_rng(0)
+    objects = np.repeat(np.arange(36), 4)  # four photos of each
+    labels = objects % 3
+    lengths = rng.choice([1.0, 100.0], 36)[objects, None]  # without effect on cosines
+    rows = lengths * (4 * np.eye(8)[labels] + rng.normal(size=(36, 8))[objects] + 0.01 * rng.normal(size=(144, 8)))
+    labels[objects < 4] = (labels[objects < 4] + 1) % 3
+    groups = [f"object {number:02}" for number in objects]
+    names = [f"n{k}" for k in range(144)]
+    np.savez("grouped.npz", embeddings=rows, labels=labels, names=names, groups=groups)
+    run(capsys, monkeypatch, "index", "grouped.npz", "-o", uri)
+    with nearfar.index.open(uri) as store:
+        assert store.get(["n0"]).columns["group"].tolist() == ["object 00"]
+        assert store.count('group == "object 03"') == 4
+    tables = [f"of_{part}.csv" for part in ("file", "index", "index_by_euclidean", "file_by_euclidean")]
+    euclidean = ["--distance", "euclidean"]
+    for kind in (["--negatives", "3"], ["-k", "3"], ["--across", "9"]):
+        ways = (["grouped.npz"], [uri], [uri, *euclidean], ["grouped.npz", *euclidean])
+        for table, way in zip(tables, ways, strict=True):
+            assert run(capsys, monkeypatch, "suspects", *way, *kind, "-o", table, "--overwrite")[0] == 0
+        of_file, of_index, index_euclidean, file_euclidean = (Path(table).read_text() for table in tables)
+        assert of_file == of_index != index_euclidean == file_euclidean
+    run(capsys, monkeypatch, "suspects", uri, "-o", "found.csv")
+    found = {line.split(",")[0] for line in Path("found.csv").read_text().splitlines()}
+    assert {f"n{k}" for k in range(16)} <= found
+    _, out, _ = run(capsys, monkeypatch, "suspects", uri, "--distance", "euclidean")
+    assert out.endswith("by euclidean distance\n")
+
+
+def test_the_distance_of_an_index_is_chosen_once(uri, capsys, monkeypatch):
+    code, out, _ = run(capsys, monkeypatch, "index", "all.npz", "-o", uri, "--distance", "euclidean")
+    assert (code, out) == (0, f"{uri}: Index of 12 x 4, euclidean, engine exact; 12 items embedded\n")
+    for words, told in (
+        (["far.npz", "-o", uri, "--add", "--distance", "cosine"], "--distance: {} uses the euclidean distance, not"),
+        (["-o", uri, "--distance", "cosine"], "SOURCE: expected a run"),
+        ([uri, "-o", f"copy-{uri}", "--distance", "cosine"], "an index is copied as it is"),
+    ):
+        code, _, err = run(capsys, monkeypatch, "index", *words)
+        assert code == 2
+        assert told.format(uri) in err
+    for more in (["some.npz"], ["far.npz"], ["far.npz", "--distance", "euclidean"]):
+        assert run(capsys, monkeypatch, "index", *more, "-o", uri, "--add")[0] == 0
+    run(capsys, monkeypatch, "index", "all.npz", "-o", uri, "--overwrite")
+    code, _, err = run(capsys, monkeypatch, "index", "far.npz", "-o", uri, "--add")
+    assert (code, err.endswith("or pass --distance cosine\n")) == (2, True)
+    assert run(capsys, monkeypatch, "index", "far.npz", "-o", uri, "--add", "--distance", "cosine")[0] == 0
+
+
 @pytest.mark.parametrize(
     ("query", "told"),
     [("", "got an empty text"), (" ", "got an empty text"), ("mug.jpg", "no such file"), ("x.npy", "no such file")],

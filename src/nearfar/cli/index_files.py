@@ -14,6 +14,7 @@ from ..quoting import quoted
 from .encoding import say
 
 DIMS = "dims"  # key in the metadata of an index: the number of leading dimensions that it keeps
+GROUP = "group"  # column of an index: object, camera or video of each item
 
 if TYPE_CHECKING:
     from ..data import Dataset
@@ -61,11 +62,16 @@ def items_of_index(file: Path) -> tuple[Dataset, AnyArray, str]:
     import numpy as np
 
     from ..data import Dataset
+    from ..index.groups import numbered
     from .image_paths import pictures_of
 
     index = open_index(file).in_memory()
     labels = np.full(len(index), "") if index.labels is None else index.labels.astype(np.str_)
     kept = np.flatnonzero(labels != "")
+    groups = None
+    if GROUP in index.columns:
+        group_of = numbered(index.columns[GROUP])[kept].astype(np.str_)
+        groups = np.strings.zfill(group_of, group_of.itemsize)  # in the order of the numbers
     if len(kept) == 0:
         raise ValueError(f"{shown(file)}: its items have no classes; make the index from data with classes")
     classes, numbers = np.unique(labels[kept], return_inverse=True)
@@ -77,6 +83,7 @@ def items_of_index(file: Path) -> tuple[Dataset, AnyArray, str]:
         kind="image",
         read=pictures_of(names, index.about, file),
         names=tuple(names),
+        groups=groups,
     )
     return dataset, index.embeddings[kept], index.distance
 

@@ -28,6 +28,7 @@ from .image_paths import (
 )
 from .index_files import (
     DIMS,
+    GROUP,
     embed_items,
     first_dims,
     has_collection,
@@ -40,7 +41,7 @@ from .index_files import (
     store_summary,
     weights_of,
 )
-from .options import CHANGES, DATA, INDEX, Images, Label, Name, Out, Overwrite, SkipBad, Trust, check_out
+from .options import CHANGES, DATA, INDEX, DistanceName, Images, Label, Name, Out, Overwrite, SkipBad, Trust, check_out
 
 if TYPE_CHECKING:
     from ..data import Dataset
@@ -62,6 +63,7 @@ def index(
     engine: Annotated[str | None, Parameter(group=INDEX)] = None,
     columns: Annotated[Path | None, Parameter(group=DATA)] = None,
     threshold: Annotated[float | None, Parameter(group=INDEX)] = None,
+    distance: Annotated[DistanceName | None, Parameter(group=INDEX)] = None,
     dims: Annotated[int | None, Parameter(group=INDEX)] = None,
     label: Label = None,
     name: Name = None,
@@ -107,6 +109,9 @@ def index(
     threshold
         Maximum distance of a match, which is stored with the index; `nearfar evaluate --protocol identification`
         measures it. SOURCE is not needed to set it.
+    distance
+        Compare embeddings by this distance: cosine or euclidean. By default, that of the learner, cosine for runs and
+        embeddings, and euclidean for tables with one column per measurement. With --add, that of the index.
     dims
         Keep only this many leading dimensions, such as one of the lengths of Matryoshka; queries are truncated, too.
     label
@@ -141,7 +146,7 @@ def index(
         about[DIMS] = str(dims)
     if source is None:
         alone = remove or threshold is not None or engine or columns
-        if add or new or label or skip_bad or not alone:
+        if add or new or label or skip_bad or distance or not alone:
             alone_too = "only --remove, --threshold, --engine and --columns work without it"
             raise ValueError(f"SOURCE: expected a run, a learner or embeddings; {alone_too}")
         with index_lock(out):
@@ -149,13 +154,14 @@ def index(
         return
     check_kind_of_change(add=add, new=new, remove=remove, overwrite=overwrite)
     how: dict[str, Any] = {"add": add, "new": new, "remove": remove, "engine": engine, "skip_bad": skip_bad}
+    how["distance"] = distance
     if not is_folder(out) and not is_address(out):
         check_out(out)
     with index_lock(out), images_from(*images), trusting(*trust):
         if not (add or overwrite) and has_collection(out):
             raise ValueError(f"--out: {shown(out)} exists; add to it with --add, or replace it with --overwrite")
         if is_index(source):
-            check_copied_as_it_is(source, [data, add, label, skip_bad, columns, dims])
+            check_copied_as_it_is(source, [data, add, label, skip_bad, columns, dims, distance])
             say(copied(source, out, about, engine=engine or ""))
             return
         say(index_to(source, data, out, label=label, name=name, columns=columns, about=about, **how))
@@ -199,11 +205,12 @@ def index_to(
     label: str | None = None,
     name: str | None = None,
     columns: Path | None = None,
+    distance: str | None = None,
     about: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
     """Build or extend an index. Return one line on what was written."""
     from ..index import create, records_of
-    from .embedding import distance_of, is_embeddings, known_distance_of, left_out, refuse_data
+    from .embedding import distance_of, is_embeddings, left_out, refuse_data
 
     made_by: Path | None
     if is_embeddings(source):
@@ -219,7 +226,7 @@ def index_to(
     old: Store | None = None
     home = Path.cwd()
     if add:
-        old = index_to_extend(out, source, source_about["weights"], known_distance_of(source))
+        old = index_to_extend(out, source, source_about["weights"], distance)
         home = base_folder_of(old.about, out)
     there = Present.of(old)
     gone = there.named_by(remove, home)
@@ -252,12 +259,17 @@ def index_to(
     had = dict(zip(there.names, there.classes, strict=True))
     new_classes = [items.classes[number] for number in items.labels]
     classes = [kind or had.get(name, "") for name, kind in zip(names, new_classes, strict=True)]
-    records = records_of(rows, names, labels=classes, columns=columns_for(columns, old, names, home, name))
+    records = records_of(rows, names, labels=classes, columns=columns_for(columns, items, old, names, home, name))
 
     found = f"{count_of(len(rows), 'item')} embedded"
     if old is None:
         store = create(
-            out, records, distance=distance_of(source, items), engine=engine or "", about=new_about, lock=False
+            out,
+            records,
+            distance=distance_of(source, items, distance),
+            engine=engine or "",
+            about=new_about,
+            lock=False,
         )
     else:
         store = old
@@ -290,12 +302,14 @@ def about_data(old: Mapping[str, str], data: str, label: str | None) -> dict[str
 
 
 def columns_for(
-    table: Path | None, old: Store | None, names: Sequence[str], home: Path, key: str | None
+    table: Path | None, items: Dataset, old: Store | None, names: Sequence[str], home: Path, key: str | None
 ) -> dict[str, AnyArray]:
-    """Return the columns of items: those of a table, and the other columns of items that are added again."""
+    """Return the columns of items: a table's, their groups, and the other columns of items that are added again."""
     found: dict[str, AnyArray] = {}
     if table is not None:
         found = columns_of(table, names, home, key)
+    if items.groups is not None:
+        found[GROUP] = items.groups
     if old is not None:
         found |= kept_columns(old, names, found)
     return found
@@ -327,17 +341,24 @@ def counts_text(there: int, gone: int) -> str:
     return text
 
 
-def index_to_extend(file: Path, source: Path, weights: str, distance: str) -> Store:
-    """Open an index to add embeddings to it; raise a ValueError if other weights made it."""
+def index_to_extend(file: Path, source: Path, weights: str, asked: str | None) -> Store:
+    """Open an index to add embeddings to it; raise a ValueError if other weights, or for another distance, made it."""
+    from .embedding import known_distance_of
+
     store = open_index(file, "w")
     if store.about.get("weights") != weights:
         raise ValueError(
             f"{shown(file)} was not made with the current weights of {source}; "
             "make the index again, with --overwrite instead of --add"
         )
-    if distance and store.distance != distance:
-        both = f"{shown(file)} uses the {store.distance} distance, {source} uses the {distance} distance"
-        raise ValueError(f"{both}; make the index again, with --overwrite instead of --add")
+    again = "make the index again, with --overwrite instead of --add"
+    if asked is not None and store.distance != asked:
+        raise ValueError(f"--distance: {shown(file)} uses the {store.distance} distance, not {asked}; {again}")
+    if asked is None and not weights:  # the model that made the index uses the distance that was chosen then
+        recorded = known_distance_of(source)
+        if recorded not in ("", store.distance):
+            both = f"{shown(file)} uses the {store.distance} distance, {source} uses the {recorded} distance"
+            raise ValueError(f"{both}; {again}, or pass --distance {store.distance}")
     return store
 
 

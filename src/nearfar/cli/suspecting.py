@@ -13,7 +13,7 @@ from ..quoting import quoted, significant
 from ..trust import trusting
 from .encoding import say
 from .image_paths import relative_path
-from .options import FOUND, RUN, Images, Label, Name, Overwrite, SkipBad, Trust, check_out
+from .options import FOUND, RUN, DistanceName, Images, Label, Name, Overwrite, SkipBad, Trust, check_out
 from .search_results import write_table
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ COLUMNS = ("name", "label", "suggested", "doubt", "decision")
 KEEP = "keep"
 REMOVE = "remove"
 EVIDENCE = 8  # neighbors that the page shows for each suspect
-PRINTED_NEGATIVES = ("name", "label", "rank", "similarity", "negative", "label of negative")
 
 
 def suspects(
@@ -37,6 +36,7 @@ def suspects(
     decided: Annotated[Path | None, Parameter(group=FOUND)] = None,
     across: Annotated[int | None, Parameter(group=FOUND)] = None,
     negatives: Annotated[int | None, Parameter(group=FOUND)] = None,
+    distance: Annotated[DistanceName | None, Parameter(group=FOUND)] = None,
     label: Label = None,
     name: Name = None,
     images: Images = (),
@@ -69,6 +69,9 @@ def suspects(
     negatives
         Instead of suspects, find this many hard negatives of each item: its nearest items of other classes, without
         suspects and without items so near that they are probably of the same class.
+    distance
+        Compare embeddings by this distance: cosine or euclidean. By default, that of the index or the learner, cosine
+        for runs and embeddings, and euclidean for tables with one column per measurement.
     label
         Column of a table that holds the classes. By default `label`; in a table of numbers also `class`, `target`
         or `y`.
@@ -94,26 +97,27 @@ def suspects(
             raise ValueError(f"{option}: expected 1 or more, got {count}")
     if is_index(source):
         refuse_data(source, data)
-        dataset, rows, distance = items_of_index(source)
+        dataset, rows, usual = items_of_index(source)
     else:
         selection = select_items(
             data, label=label, name=name, skip_bad=skip_bad, files=[source], seen_too=data is not None
         )
         with images_from(*images), trusting(*trust):
             dataset, rows = open_embeddings(source, selection)
-        distance = distance_of(source, dataset)
+        usual = distance_of(source, dataset)
+    compared_by = distance or usual
     if decided is not None:
         assert out is not None
         decisions = read_decisions(decided, dataset)
         folder = images_of(source, dataset, data)
-        say(write_corrected(out, dataset, rows, decisions, folder, distance=distance))
+        say(write_corrected(out, dataset, rows, decisions, folder, distance=compared_by))
     elif across is not None:
-        say(pairs_across(dataset, rows, across, out))
+        say(pairs_across(dataset, rows, across, out, distance=compared_by))
     elif negatives is not None:
         assert out is not None
-        say(negatives_to(out, dataset, rows, negatives))
+        say(negatives_to(out, dataset, rows, negatives, distance=compared_by))
     else:
-        say(most_doubtful(dataset, rows, k, out))
+        say(most_doubtful(dataset, rows, k, out, distance=compared_by))
 
 
 def check_task(
@@ -139,19 +143,19 @@ def check_task(
     check_out(out, overwrite=overwrite or out.suffix == ".html")
 
 
-def find_suspects(dataset: Dataset, rows: AnyArray) -> Suspects:
+def find_suspects(dataset: Dataset, rows: AnyArray, distance: str) -> Suspects:
     """Return the suspects among items, with the classes of the data set."""
     from ..evaluation import suspects as find_suspects
 
-    found = find_suspects(rows, dataset.labels, groups=dataset.groups)
+    found = find_suspects(rows, dataset.labels, groups=dataset.groups, distance=distance)
     return found._replace(classes=[dataset.classes[number] for number in found.classes])
 
 
-def most_doubtful(dataset: Dataset, rows: AnyArray, k: int, out: Path | None) -> str:
+def most_doubtful(dataset: Dataset, rows: AnyArray, k: int, out: Path | None, *, distance: str) -> str:
     """Return lines on the suspects, or write them all to a file."""
     from .embedding import left_out
 
-    found = find_suspects(dataset, rows)
+    found = find_suspects(dataset, rows, distance)
     order = found.ranked()
     suggested = [found.classes[place] for place in found.suggested]
     table = [
@@ -159,18 +163,19 @@ def most_doubtful(dataset: Dataset, rows: AnyArray, k: int, out: Path | None) ->
         for at in order
     ]
     count = f"{len(order):,} of {len(dataset):,} items more likely belong to another class than to that of their label"
+    count += f", by {distance} distance"
     detail = f"{count}{left_out(dataset)}"
     if out is None:
         lines = [f"{doubt:>8.3f}  {name}  {given} -> {other}" for name, given, other, doubt, _ in table[:k]]
         return "\n".join([*lines, detail])
     if out.suffix == ".html":
-        write_suspects_page(out, dataset, rows, found)
+        write_suspects_page(out, dataset, rows, found, distance)
     else:
         write_table(out, COLUMNS, table)
     return f"{out}: {detail}"
 
 
-def write_suspects_page(out: Path, dataset: Dataset, rows: AnyArray, found: Suspects) -> None:
+def write_suspects_page(out: Path, dataset: Dataset, rows: AnyArray, found: Suspects, distance: str) -> None:
     """Write a page with every suspect, its nearest items, and buttons to decide."""
     from ..index import Index
     from ..report.content import Items
@@ -180,7 +185,8 @@ def write_suspects_page(out: Path, dataset: Dataset, rows: AnyArray, found: Susp
     order = found.ranked()
     lines = []
     if len(order):
-        near = Index(rows).search(rows[order], EVIDENCE + 1).positions  # the nearest item is the suspect itself
+        # the nearest item is the suspect itself
+        near = Index(rows, distance=distance).search(rows[order], EVIDENCE + 1).positions
         for at, others in zip(order, near, strict=True):
             first = Near(int(at), f"doubt {found.doubt[at]:.2f}")
             lines.append(Line(first, [Near(int(other), "") for other in others if other not in (at, -1)][:EVIDENCE]))
@@ -284,36 +290,39 @@ def write_corrected(
     return f"{out}: {len(kept):,} items, {moved:,} with another class, {len(dataset) - len(kept):,} removed"
 
 
-def pairs_across(dataset: Dataset, rows: AnyArray, count: int, out: Path | None) -> str:
+def pairs_across(dataset: Dataset, rows: AnyArray, count: int, out: Path | None, *, distance: str) -> str:
     """Return lines on the nearest pairs of items of two classes, or write them to a file."""
     from ..evaluation import pairs_across
 
-    found = pairs_across(rows, dataset.labels, count)
+    found = pairs_across(rows, dataset.labels, count, distance=distance)
     labels = [dataset.classes[label] for label in dataset.labels]
     names = dataset.names
     table = [
-        (significant(distance, 4), names[i], labels[i], names[j], labels[j])
-        for i, j, distance in zip(found.i, found.j, found.distances, strict=True)
+        (significant(apart, 4), names[i], labels[i], names[j], labels[j])
+        for i, j, apart in zip(found.i, found.j, found.distances, strict=True)
     ]
     if out is not None:
         write_table(out, ("distance", "name", "label", "other", "label of other"), table)
         return f"{out}: the {len(table):,} nearest pairs of two classes"
-    return "\n".join(f"{distance:>10}  {i} ({a})  {j} ({b})" for distance, i, a, j, b in table)
+    return "\n".join(f"{apart:>10}  {i} ({a})  {j} ({b})" for apart, i, a, j, b in table)
 
 
-def negatives_to(out: Path, dataset: Dataset, rows: AnyArray, count: int) -> str:
+def negatives_to(out: Path, dataset: Dataset, rows: AnyArray, count: int, *, distance: str) -> str:
     """Write the hard negatives of every item to a table, and return a line on it."""
     from ..evaluation import hard_negatives
 
-    found = hard_negatives(rows, dataset.labels, k=count, suspect=find_suspects(dataset, rows).doubt > 0)
+    suspect = find_suspects(dataset, rows, distance).doubt > 0
+    found = hard_negatives(rows, dataset.labels, k=count, suspect=suspect, groups=dataset.groups, distance=distance)
+    # the table has cosines, which are larger for near items, or distances, which are smaller
+    measure = "similarity" if distance == "cosine" else "distance"
     labels = [dataset.classes[label] for label in dataset.labels]
     table = []
     for at in range(len(dataset)):
         near = zip(found.indices[at], found.similarities[at], strict=True)
-        for rank, (other, cosine) in enumerate(near, start=1):
+        for rank, (other, similarity) in enumerate(near, start=1):
             if other < 0:  # there are fewer negatives than requested
                 continue
-            similarity = round(float(cosine), 6)
-            table.append((dataset.names[at], labels[at], rank, similarity, dataset.names[other], labels[other]))
-    write_table(out, PRINTED_NEGATIVES, table)
+            value = round(abs(float(similarity)), 6) if measure == "distance" else round(float(similarity), 6)
+            table.append((dataset.names[at], labels[at], rank, value, dataset.names[other], labels[other]))
+    write_table(out, ("name", "label", "rank", measure, "negative", "label of negative"), table)
     return f"{out}: {len(table):,} negatives of {len(dataset):,} items"

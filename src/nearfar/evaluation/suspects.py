@@ -1,7 +1,8 @@
 """Items with doubtful labels, near pairs of different classes, and hard negatives, to clean labels and for training.
 
 Every item is judged by models that were fitted to the other folds, so they have never seen its label. Each model is a
-shrunk within-class whitening (`nearfar.DiscriminantWhitening`), which gives two scores of an item x:
+shrunk within-class whitening (`nearfar.DiscriminantWhitening`) of the rows, which are scaled to unit length first if
+they are compared by cosine. It gives two scores of an item x:
 
     L_c = -|x - mu_c|^2 / 2              nearness to the mean of class c
     V_c = share of the votes of its k nearest rows, weighted by exp((cos - cos of the nearest) / T)
@@ -21,7 +22,7 @@ from ..labels import check_lengths, class_numbers, named_classes
 from ..neighbors.near_pairs import NearPairs
 from ..neighbors.nearest import nearest
 from ..numerics import scatter
-from ..numerics.distances import as_rows, unit_rows
+from ..numerics.distances import as_rows, check_distance, distance_blocks, unit_rows
 from ..numerics.types import Array, Bools, Ints
 from ..numerics.whitening import discriminant_whitening
 from .groups import Members, kinds_of
@@ -60,7 +61,14 @@ class Suspects(NamedTuple):
 
 
 def suspects(
-    embeddings: Any, labels: Any, *, groups: Any = None, folds: int = 5, repeats: int = 3, seed: int = 0
+    embeddings: Any,
+    labels: Any,
+    *,
+    groups: Any = None,
+    distance: str = "cosine",
+    folds: int = 5,
+    repeats: int = 3,
+    seed: int = 0,
 ) -> Suspects:
     """Find items whose label is probably wrong.
 
@@ -73,6 +81,8 @@ def suspects(
     groups : array-like of shape (n,), optional
         Object, camera or video of each item. Items of one class and one group, which would vouch for each other, are
         judged by models of the others only.
+    distance : {"cosine", "euclidean", "sqeuclidean"}
+        Distance by which embeddings are compared. With cosine, their lengths do not matter.
     folds : int
         Number of parts into which the items of each class are divided; each part is judged by models of the others.
     repeats : int
@@ -108,7 +118,7 @@ def suspects(
     """
     _check_whole("folds", folds, 2)
     _check_whole("repeats", repeats, 1)
-    rows = unit_rows(as_rows(embeddings, "embeddings"))
+    rows = _compared(embeddings, distance)
     (numbers,) = class_numbers(labels)
     check_lengths(len(rows), numbers)
     kinds = kinds_of(numbers, numbers, groups, None, leave_one_out=True)
@@ -260,7 +270,7 @@ class HardNegatives(NamedTuple):
     indices : ndarray of int, shape (n, k)
         Row numbers; -1 if fewer are left.
     similarities : ndarray of float64, shape (n, k)
-        Cosines; minus infinity if fewer are left.
+        Cosines, or distances times -1 if items are not compared by cosine; minus infinity if fewer are left.
     """
 
     indices: Ints
@@ -268,7 +278,14 @@ class HardNegatives(NamedTuple):
 
 
 def hard_negatives(
-    embeddings: Any, labels: Any, *, k: int = 5, margin: float = 0.95, suspect: Any = None
+    embeddings: Any,
+    labels: Any,
+    *,
+    k: int = 5,
+    margin: float = 0.95,
+    suspect: Any = None,
+    groups: Any = None,
+    distance: str = "cosine",
 ) -> HardNegatives:
     """Find hard negatives: the nearest items of other classes, except those that are probably positives.
 
@@ -277,7 +294,7 @@ def hard_negatives(
     Parameters
     ----------
     embeddings : array-like of shape (n, d)
-        Embeddings, compared by cosine.
+        Embeddings.
     labels : array-like of shape (n,)
         Class of each embedding, of any hashable type.
     k : int
@@ -285,9 +302,15 @@ def hard_negatives(
     margin : float
         Maximum cosine of a negative, as a fraction in [0, 1] of the cosine to the nearest item of the same class. With
         1, only items that are closer than that one are left out; with 0.95, also those that are nearly as close. For
-        items that are alone in their class, none are left out.
+        items that are alone in their class, none are left out. Without cosine, the minimum distance of a negative is
+        the distance to the nearest item of the same class, divided by the margin.
     suspect : array-like of bool, shape (n,), optional
         Items that are not used as negatives, such as ``suspects(...).doubt > 0``.
+    groups : array-like of shape (n,), optional
+        Object, camera or video of each item. The nearest item of the same class is then one of another group, because
+        another photo of the same object is nearer than all negatives.
+    distance : {"cosine", "euclidean", "sqeuclidean"}
+        Distance by which embeddings are compared.
 
     Returns
     -------
@@ -313,9 +336,11 @@ def hard_negatives(
     _check_whole("k", k, 1)
     if not isinstance(margin, Real) or not 0 <= margin <= 1:
         raise ValueError(f"margin: expected a number in 0..1, got {margin!r:.40}")
-    rows = unit_rows(as_rows(embeddings, "embeddings"))
+    rows = _compared(embeddings, distance)
     (numbers,) = class_numbers(labels)
     check_lengths(len(rows), numbers)
+    kinds = kinds_of(numbers, numbers, groups, None, leave_one_out=True)
+    kind = np.arange(len(rows)) if kinds is None else kinds[0]  # of one class and group; without groups, of one item
     n = len(rows)
     left_out = np.zeros(n, dtype=bool) if suspect is None else np.asarray(suspect, dtype=bool)
     if left_out.shape != (n,):
@@ -324,22 +349,46 @@ def hard_negatives(
     found = HardNegatives(np.full((n, k), -1, dtype=np.intp), np.full((n, k), -np.inf))
     members = Members(numbers, numbers)
     for part in row_blocks(np.arange(n), 48 * n):
-        cosines = rows[part] @ rows.T  # (b, n)
+        likeness = _similarities(rows, part, distance)  # (b, n)
         at, item = members.of(numbers[part])
         own = np.full(len(part), np.inf)
-        mate = item != part[at]
+        mate = kind[item] != kind[part[at]]
         nearest_mate = np.full(len(part), -np.inf)
-        np.maximum.at(nearest_mate, at[mate], cosines[at[mate], item[mate]])
+        np.maximum.at(nearest_mate, at[mate], likeness[at[mate], item[mate]])
         several = np.isfinite(nearest_mate)
-        own[several] = margin * nearest_mate[several]
-        cosines[cosines > own[:, None]] = -np.inf
-        cosines[at, item] = -np.inf
-        cosines[:, left_out] = -np.inf
-        order = smallest(-cosines, width)
-        values = np.take_along_axis(cosines, order, axis=1)
+        own[several] = _limit(nearest_mate[several], margin, distance)
+        likeness[likeness > own[:, None]] = -np.inf
+        likeness[at, item] = -np.inf
+        likeness[:, left_out] = -np.inf
+        order = smallest(-likeness, width)
+        values = np.take_along_axis(likeness, order, axis=1)
         found.indices[part, :width] = np.where(np.isfinite(values), order, -1)
         found.similarities[part, :width] = values
     return found
+
+
+def _compared(embeddings: Any, distance: str) -> Array:
+    """Return rows in float64, of unit length if they are compared by cosine."""
+    rows = as_rows(embeddings, "embeddings")
+    if check_distance(distance) == "cosine":
+        return unit_rows(rows)
+    return rows.astype(np.float64, copy=False)
+
+
+def _similarities(rows: Array, part: Ints, distance: str) -> Array:
+    """Return the cosines of rows from `_compared` to all rows, or their distances times -1, (b, n)."""
+    if distance == "cosine":
+        return rows[part] @ rows.T
+    _, distances = next(distance_blocks(rows[part], rows, distance, len(part)))
+    return -distances
+
+
+def _limit(nearest_mate: Array, margin: float, distance: str) -> Array:
+    """Return the highest similarity of a negative, from that of the nearest item of the same class."""
+    if distance == "cosine":
+        return margin * nearest_mate
+    with np.errstate(divide="ignore", invalid="ignore"):  # without a margin, no negative is far enough
+        return np.where(nearest_mate == 0, 0.0, nearest_mate / margin)
 
 
 def _check_whole(name: str, value: int, least: int) -> None:
