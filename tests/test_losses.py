@@ -14,6 +14,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten
 
 import nearfar
 from nearfar.catalog import BY_NAME, METHODS
@@ -528,7 +529,7 @@ def test_transforms_of_functions_see_the_same_derivatives(method, block):
 def test_transforms_reach_network_and_proxies():
     x, y, _ = batch(12)
     net, term = torch.nn.Linear(DIM, 4).double(), nearfar.SoftTripleLoss(6, 4).double() + nearfar.TripletLoss(0.3)
-    both = torch.nn.ModuleDict({"net": net, "term": term})
+    both = torch.nn.ModuleDict({"net": net, "term": term.collect_stats()})
     expected = torch.autograd.grad(term(net(x.detach()), y), list(both.parameters()))
 
     def value(weights):
@@ -826,7 +827,7 @@ def test_the_hot_path_never_waits_for_a_device(method, miner):
 
 @every_term
 def test_statistics_of_the_last_call(method):
-    term = make(method)
+    term = make(method).collect_stats()
     if not isinstance(term, RowLoss):
         return
     assert term.stats_ == {}
@@ -835,3 +836,35 @@ def test_statistics_of_the_last_call(method):
     assert ("active" in term.stats_) != isinstance(term, nearfar.HistogramLoss)  # counts are no anchor's loss
     assert 0 <= term.stats_.get("active", 0) <= 1
     assert np.isfinite([term.stats_["positive"], term.stats_["negative"]]).all()
+
+
+def tensors_held(term):
+    """Return the tensors on a term and its parts, besides parameters and buffers."""
+    held = []
+    for module in term.modules():
+        values = [value for name, value in vars(module).items() if name not in ("_parameters", "_buffers", "_modules")]
+        held += [leaf for leaf in tree_flatten(values)[0] if isinstance(leaf, torch.Tensor)]
+    return held
+
+
+@every_term
+def test_reading_statistics_computes_nothing_and_a_call_leaves_no_batch(method):
+    x, y, pooled = batch(23)
+    plain, term = make(method), make(method).collect_stats()
+    torch.manual_seed(0)
+    expected = value_and_grad(plain, x, y, pooled)
+    torch.manual_seed(0)
+    assert all(map(torch.equal, value_and_grad(term, x, y, pooled), expected))
+    for module in (plain, term):
+        held = tensors_held(module)
+        assert not any(tensor.requires_grad or tensor.numel() >= len(x) for tensor in held)
+    if not hasattr(term, "stats_"):
+        return
+    if isinstance(term, AnchorLoss):
+        assert plain.stats_ == {}
+    state = torch.get_rng_state()
+    with Operations() as seen:
+        assert term.stats_
+    assert seen.names <= {"_local_scalar_dense", "select", "unbind", "_to_copy"}
+    assert term.stats_ == term.stats_
+    assert torch.equal(torch.get_rng_state(), state)

@@ -249,7 +249,8 @@ def test_terms_beside_it_see_the_class_scores_of_its_loss():
 
 def test_statistics_are_those_of_the_comparison_with_the_memory():
     (x, y), (later, later_y) = batches(2)
-    memory, alone = CrossBatchMemory(TripletLoss(), size=6).double(), TripletLoss()
+    memory = CrossBatchMemory(TripletLoss(), size=6).double().collect_stats()
+    alone = TripletLoss().collect_stats()
     memory(x, y)
     memory(later, later_y)
     alone(later, later_y, ref=x, ref_labels=y)

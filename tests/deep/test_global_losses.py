@@ -157,7 +157,7 @@ def test_miners_and_blocks_together(loss):
 
 def test_statistics_of_a_blocked_two_sided_loss():
     x, y = samples()
-    whole, cut = LiftedLoss(), LiftedLoss(block=2)
+    whole, cut = LiftedLoss().collect_stats(), LiftedLoss(block=2).collect_stats()
     whole(x, y), cut(x, y)
     assert cut.stats_ == pytest.approx(whole.stats_)
     assert 0 < cut.stats_["active"] <= 1

@@ -61,7 +61,7 @@ def test_margin_with_a_boundary_for_each_class_and_sample(own, block):
     ids = torch.tensor([3, 1, 4, 1, 5, 9, 2, 6, -1])
     loss = MarginLoss(per_class=5 if "class" in own else None, per_sample=10 if "sample" in own else None, nu=0.3)
     loss, g = loss.double(), torch.Generator().manual_seed(2)
-    loss.block = block
+    loss.collect_stats().block = block
     for offsets in list(loss.parameters())[1:]:
         with torch.no_grad():
             offsets.copy_(torch.randn(len(offsets), generator=g) / 5)

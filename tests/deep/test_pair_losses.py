@@ -269,7 +269,7 @@ def test_vicreg_by_class_sums_equals_pairs(two, seed):
     y = torch.tensor([0, 1, 1, -1, 5, 0, 0, -1, 7])
     r, ry = samples(seed=seed + 5, labels=(0, 1, 1, -1, 9, 0))
     more = {"ref": r, "ref_labels": ry} if two else {}
-    by_classes, by_pairs = VICRegLoss(), VICRegLoss(miner=lambda rows: rows)
+    by_classes, by_pairs = VICRegLoss().collect_stats(), VICRegLoss(miner=lambda rows: rows).collect_stats()
     same(by_classes(x, y, **more), by_pairs(x, y, **more), x, rtol=1e-10, atol=1e-12)
     assert by_classes.stats_ == by_pairs.stats_
     by_classes.reduction = by_pairs.reduction = "sum"

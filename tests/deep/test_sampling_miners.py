@@ -341,7 +341,7 @@ def test_a_first_pass_and_statistics_draw_what_counts(loss):
     y = torch.tensor([0, 0, 0, 0, 0, 0, 1, 1, 1, 2, 2, 2, -1])
     results = []
     for block in (None, 3):
-        term = loss(miner=RandomNegative(), block=block)
+        term = loss(miner=RandomNegative(), block=block).collect_stats()
         torch.manual_seed(3)
         value = term(x[:12], y[:12])
         state = torch.get_rng_state()

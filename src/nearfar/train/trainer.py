@@ -354,6 +354,7 @@ class Trainer:
         assert parts.model is not None
         assert parts.optimizer is not None
         set_rates(parts.optimizer, self.factor(self.position.step))
+        parts.step.objective.collect_stats(self._is_logged(self.position.step + 1))
         try:
             if config.chunk is None:
                 loss = parts.model(*batch)
@@ -403,11 +404,14 @@ class Trainer:
         if not self.main:
             return
         record = None
-        if position.step % self.parts.config.log_every == 0 or position.step == 1:
+        if self._is_logged(position.step):
             record = self._record()
             self.folder.append_log(record)
         for watcher in self.watchers:
             watcher.on_step(position.step, position.epoch, record)
+
+    def _is_logged(self, step: int) -> bool:
+        return self.main and (step % self.parts.config.log_every == 0 or step == 1)
 
     def _record(self) -> dict[str, Any]:
         assert self.parts.optimizer is not None

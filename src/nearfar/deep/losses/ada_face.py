@@ -93,6 +93,6 @@ class AdaFaceLoss(ClassProxyLoss):
         deviation = (total / (number - 1).clamp_min(1)).sqrt() + 1e-3
         return (self.concentration * away / deviation).clamp(-1, 1)
 
-    def losses(self, x: Tensor, w: Tensor, y: Tensor, rows: slice, found: Tensor | None) -> Tensor:
+    def losses(self, logits: Tensor, x: Tensor, w: Tensor, y: Tensor, rows: slice, found: Tensor | None) -> Tensor:
         assert found is not None
-        return ada_face(*own_and_others(self.logits(x[rows], w), y[rows]), found[rows], self.scale, self.margin)
+        return ada_face(*own_and_others(logits, y[rows]), found[rows], self.scale, self.margin)

@@ -80,7 +80,7 @@ class IntraPairVarianceLoss(TwoPassLoss):
         if distributed.world() == 1 and self._one_block(c):
             return None
         with preserve_rng(self.miner, c.x):  # with a graph: the gradient reaches the pairs through their means, too
-            total, number = sum_over_anchors(
+            total, number, _ = sum_over_anchors(
                 self.sums, c, miner=self.miner, block=self.block, single_block=self.single_block
             )
         return self.conclude(distributed.gather(total.expand(2)[None]).sum(0), distributed.total(number.detach()))

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from ..objective.relations import UNKNOWN
 from ..proxies.class_proxies import ClassProxyLoss
-from ..unit_vectors import unit
 
 
 def p2s_grad(cosine: Tensor, own: Tensor) -> Tensor:
@@ -45,8 +44,7 @@ class P2SGradLoss(ClassProxyLoss):
     def __init__(self, num_classes: int, embedding_dim: int, *, block: int | None = None) -> None:
         super().__init__(num_classes, embedding_dim, block=block)
 
-    def losses(self, x: Tensor, w: Tensor, y: Tensor, rows: slice, found: Tensor | None) -> Tensor:
-        cosine = unit(x[rows]) @ w.T
+    def losses(self, logits: Tensor, x: Tensor, w: Tensor, y: Tensor, rows: slice, found: Tensor | None) -> Tensor:
         y = y[rows]
-        own = cosine.gather(1, y.clamp_min(0)[:, None]).squeeze(1)
-        return torch.where(y == UNKNOWN, 0.0, p2s_grad(cosine, own))
+        own = logits.gather(1, y.clamp_min(0)[:, None]).squeeze(1)
+        return torch.where(y == UNKNOWN, 0.0, p2s_grad(logits, own))  # the scale is 1: logits are cosines

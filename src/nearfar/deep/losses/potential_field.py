@@ -124,7 +124,7 @@ class PotentialFieldLoss(SetTerm):
             distance="euclidean",
             normalize=True,
         )
-        energy, pairs = sum_over_anchors(self.rows, comparison, block=self.block)
+        energy, pairs, _ = sum_over_anchors(self.rows, comparison, block=self.block)
         if self.reduction == "sum":
             return energy
         return energy / pairs.clamp_min(1)

@@ -98,10 +98,10 @@ class ProxyAnchorLoss(ClassProxyLoss):
         self.scale = scale
         nn.init.kaiming_normal_(self.proxies, mode="fan_out")
 
-    def sums(self, x: Tensor, w: Tensor, y: Tensor) -> Tensor:
+    def sums(self, logits: Tensor, y: Tensor) -> Tensor:
         """Return (2, C): of some samples, the log-sum-exp of -a s over each class and of a s over the others."""
-        own, far = own_and_others(self.logits(x, w), y, dim=0)
-        return torch.stack([class_log_sum_exp(-own, y, len(w)), far])
+        own, far = own_and_others(logits, y, dim=0)
+        return torch.stack([class_log_sum_exp(-own, y, logits.shape[1]), far])
 
     def per_sample(self, own: Tensor, others: Tensor) -> Tensor:
         """Return the attraction of each sample alone, which only the statistics read."""
@@ -115,9 +115,7 @@ class ProxyAnchorLoss(ClassProxyLoss):
 
     def compare(self, batch: Batch) -> Tensor:
         proxies = self.reference(batch)[0]
-        y = batch.classes("ProxyAnchorLoss")
-        self._remember(batch.x, y)
-        return self.compare_classes(batch, y, proxies)
+        return self.compare_classes(batch, batch.classes("ProxyAnchorLoss"), proxies)
 
     @property
     def can_draw_classes(self) -> bool:
@@ -137,25 +135,29 @@ class ProxyAnchorLoss(ClassProxyLoss):
 
     def compare_here(self, x: Tensor, here: ClassesHere, *parameters: Tensor) -> Tensor:
         (proxies,) = parameters
-        near, far = self.sums_in_parts(x, proxies, here.own, here.known)
+        _, near, far = self.sums_in_parts(x, proxies, here.own, here.known)
         present = distributed.total((near > -torch.inf).sum())
         return added_up(proxy_anchor(near, far, self.scale, self.margin, Drawn(self.num_classes, here.number, present)))
 
-    def sums_in_parts(self, x: Tensor, proxies: Tensor, y: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what `sums` does, without the matrix of logits.
+    def sums_in_parts(self, x: Tensor, proxies: Tensor, y: Tensor, known: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the own logits, (n,), and what `sums` does, without the matrix of logits.
 
         y, (n,), has the place of each sample's own class among the proxies, -1 if it has none of these classes.
         """
         own, far = own_and_far_of(unit(x, self.scale), proxies, y, known)
-        return class_log_sum_exp(-own, y, len(proxies)), far
+        return own, class_log_sum_exp(-own, y, len(proxies)), far
 
     def _sums_over_processes(self, batch: Batch, y: Tensor, proxies: Tensor) -> tuple[Tensor, Tensor]:
         """Return the log-sum-exps of all samples, of which each process computes those of its anchors."""
         n = batch.anchors.stop - batch.anchors.start
         if self.block is None and is_large(n, len(proxies), proxies.device):
+            x = batch.x[batch.anchors]
             of_anchors = y[batch.anchors]
-            sums = self.sums_in_parts(batch.x[batch.anchors], proxies, of_anchors, of_anchors != UNKNOWN)
-            parts = [torch.stack(sums)]
+            known = of_anchors != UNKNOWN
+            own, near, far = self.sums_in_parts(x, proxies, of_anchors, known)
+            parts = [torch.stack([near, far])]
+            if self.collects_stats:
+                self.collect_from(x, proxies, own, self.per_sample(own, own), known)
         else:
             parts = self._sums_in_blocks(batch, y, self.directions(proxies))
         both = merged(parts)
@@ -167,8 +169,15 @@ class ProxyAnchorLoss(ClassProxyLoss):
     def _sums_in_blocks(self, batch: Batch, y: Tensor, w: Tensor) -> list[Tensor]:
         """Return the `sums` of blocks of this process's anchors."""
 
-        def one(x: Tensor, w: Tensor, lo: int, hi: int) -> Tensor:
-            return self.sums(x[lo:hi], w, y[lo:hi])
+        def one(x: Tensor, w: Tensor, lo: int, hi: int) -> tuple[Tensor, Tensor | None]:
+            logits = self.logits(x[lo:hi], w)
+            statistics = None
+            if self.collects_stats:
+                own = logits.detach().gather(1, y[lo:hi].clamp_min(0)[:, None]).squeeze(1)
+                losses = self.per_sample(own, own)
+                statistics = self.statistics(losses, logits, x[lo:hi], w, y[lo:hi], y[lo:hi] != UNKNOWN)
+            return self.sums(logits, y[lo:hi]), statistics
 
         parts = in_blocks(one, self._blocks(batch.anchors, batch.x), batch.x, w)
-        return parts or [batch.x.new_full((2, len(w)), -torch.inf) + 0 * batch.x.sum()]
+        self._add_up_statistics([statistics for _, statistics in parts])
+        return [sums for sums, _ in parts] or [batch.x.new_full((2, len(w)), -torch.inf) + 0 * batch.x.sum()]

@@ -93,10 +93,9 @@ class ProxyNCALoss(NeighborProxyLoss):
     def find(self, x: Tensor, w: Tensor, y: Tensor) -> Tensor | None:
         return nearest(x, w) if self.assign == "nearest" else None
 
-    def losses(self, x: Tensor, w: Tensor, y: Tensor, rows: slice, found: Any) -> Tensor:
+    def losses(self, logits: Tensor, x: Tensor, w: Tensor, y: Tensor, rows: slice, found: Any) -> Tensor:
         if found is None:
-            return super().losses(x, w, y, rows, found)
-        logits = self.logits(x[rows], w)
+            return super().losses(logits, x, w, y, rows, found)
         _, others = own_and_others(logits, y[rows])
         near, some = assigned(logits, found, y, rows.start)
         return torch.where(some, proxy_nca(near, others), 0.0)

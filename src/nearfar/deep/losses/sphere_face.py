@@ -80,16 +80,15 @@ class SphereFaceLoss(ClassProxyLoss):
         return unit(w) if self.unit_proxies else w
 
     def logits(self, x: Tensor, w: Tensor) -> Tensor:
-        return cosines(x, w, self.scale)  # only the statistics read these, for proxies of any length
+        return self.scale * x @ w.T  # s |x_i| |w_c| cos theta_ic
 
-    def get_logits(self, embeddings: Tensor) -> Tensor:
-        return self.scale * embeddings @ self.directions(self.proxies_for(embeddings)).T
+    def cosines_of(self, logits: Tensor, x: Tensor, w: Tensor) -> Tensor:
+        return cosines(x, w)
 
-    def losses(self, x: Tensor, w: Tensor, y: Tensor, rows: slice, found: Tensor | None) -> Tensor:
+    def losses(self, logits: Tensor, x: Tensor, w: Tensor, y: Tensor, rows: slice, found: Tensor | None) -> Tensor:
         x = x[rows]
         y = y[rows]
-        products = self.scale * x @ w.T
         length = safe_sqrt(x.square().sum(1)) * self.scale
         if not self.unit_proxies:
             length = length * safe_sqrt(w.square().sum(1))[y.clamp_min(0)]
-        return sphere_face(*own_and_others(products, y), length, self.margin, self.ease)
+        return sphere_face(*own_and_others(logits, y), length, self.margin, self.ease)

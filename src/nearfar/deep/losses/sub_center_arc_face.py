@@ -93,6 +93,10 @@ class SubCenterArcFaceLoss(ClassProxyLoss):
     def own_and_others(self, x: Tensor, y: Tensor, proxies: Tensor) -> tuple[Tensor, Tensor]:
         return own_and_others_of(unit(x, self.scale), self._centers(proxies), y, cosines=True)
 
+    def cosine_sums(self, x: Tensor, proxies: Tensor) -> Tensor:
+        blocks = self._blocks(slice(0, len(x)), x)
+        return torch.cat([nearest_cosine(x[lo:hi], self._centers(proxies)).sum(1) for lo, hi in blocks])
+
     def directions(self, w: Tensor) -> Tensor:
         return w  # the comparison itself scales the proxies to unit length
 

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ..objective.batch import Batch
 from ..objective.relations import UNKNOWN, is_classes
+from ..pairwise.blockwise import Sums
 from ..pairwise.comparison import Comparison, Rows, count, on_host
 from ..pairwise.hinges import positives
 from ..pairwise.row_loss import RowLoss
@@ -129,14 +130,17 @@ class VICRegLoss(RowLoss):
         apart, pairs = invariance(rows)
         return self.invariance * apart, pairs
 
-    def summed(self, comparison: Comparison) -> tuple[Tensor, Tensor]:
+    def summed(self, comparison: Comparison) -> Sums:
         c = comparison
-        if (
-            self.miner is not None or c.ids is not None or not is_classes(c.y) or not on_host(c.x)
-        ):  # a device would wait
+        by_class = self.miner is None and c.ids is None and is_classes(c.y) and on_host(c.x)  # a device would wait
+        if not by_class:
             return super().summed(c)
         apart, pairs = of_classes(c)
-        return self.invariance * apart, pairs
+        statistics = None
+        if self.collects_stats:  # which anchors are active only their rows tell
+            with torch.no_grad():
+                statistics = super().summed(c).statistics
+        return Sums(self.invariance * apart, pairs, statistics)
 
     def penalty(self, batch: Batch) -> Tensor | None:
         views = [batch.x] if batch.ref is None else [batch.x, batch.ref]

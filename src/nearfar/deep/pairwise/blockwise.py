@@ -11,9 +11,9 @@ its gradient is unknown, and the blocks are computed again, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -23,7 +23,25 @@ from ..precision import without_autocast
 from ..rng import Generators, drawn_again, generators
 from .comparison import FULL, MIN_BLOCK_ROWS, Comparison, RowFunction, Rows, distance_grad, on_host, spans
 
+Statistics: TypeAlias = Callable[[Rows, Tensor], Tensor]
+"""Maps the rows of a block, after the miner, and their numerators to (k,) sums for `RowLoss.stats_`."""
 COMPARISONS_IN_CACHE = 1 << 20  # comparisons in a block: fewer need more calls, more exceed the processor's caches
+
+
+class Sums(NamedTuple):
+    """A row loss summed over the anchors.
+
+    Attributes
+    ----------
+    num, den : Tensor
+        Numerator and denominator, two scalars or two (k,) vectors.
+    statistics : Tensor or None
+        Sums of the statistics, without a graph, if they were asked for.
+    """
+
+    num: Tensor
+    den: Tensor
+    statistics: Tensor | None
 
 
 class RowLossError(TypeError, ValueError):
@@ -54,7 +72,8 @@ def sum_over_anchors(
     block: int | None = None,
     single_block: bool = False,
     more: Sequence[Tensor] = (),
-) -> tuple[Tensor, Tensor]:
+    statistics: Statistics | None = None,
+) -> Sums:
     """Sum a row loss over the anchors.
 
     Parameters
@@ -66,28 +85,25 @@ def sum_over_anchors(
     more : sequence of tensors
         Tensors other than the distances in which the loss has a gradient, such as its parameters. Unless `single_block`
         is True, they must not depend on the vectors that are compared.
-
-    Returns
-    -------
-    tuple of Tensor
-        Numerator and denominator, two scalars or two (k,) vectors.
+    statistics : callable, optional
+        What else to sum over the rows of each block.
     """
     c = comparison.prepared()
 
-    def mined_loss(rows: Rows) -> tuple[Tensor, Tensor]:
+    def mined_loss(rows: Rows) -> Sums:
         if miner is not None:
             rows = miner(rows)
         found = loss(rows)
         if not _is_per_anchor(found, rows.d.shape[0]):
             raise RowLossError(_wrong_shapes(loss, found, rows.d.shape[0]))
-        return found
+        return Sums(*found, None if statistics is None else statistics(rows, found[0]))
 
     blocks = cuts(c, block, single_block)
     if not blocks and not len(c.x):
-        return c.x.sum() * 0, c.x.new_zeros(())
+        return Sums(c.x.sum() * 0, c.x.new_zeros(()), None)
     if not blocks:  # a process without samples: zeros of the shape that the sums have in the others
-        num, den = _summed(c, mined_loss, [(0, 1)], c.x, c.ref)
-        return num * 0, den * 0
+        num, den, _ = _summed(c, mined_loss, [(0, 1)], c.x, c.ref)
+        return Sums(num * 0, den * 0, None)
     if len(blocks) > 1 and not single_block and not traced() and isinstance(c.distance, str):
         inputs = [c.x, c.ref, *(part for part in more if part.requires_grad)]
         if not torch.is_grad_enabled():
@@ -99,8 +115,7 @@ def sum_over_anchors(
             keep=block is None and len(c.x) * len(c.ref) <= FULL,
             start=None if miner is None else generators(c.x.device),
         )
-        num, den = _Swept.apply(plan, *inputs)  # type: ignore[no-untyped-call]  # torch declares no types for apply
-        return num, den
+        return Sums(*_Swept.apply(plan, *inputs))  # type: ignore[no-untyped-call]  # torch declares no types for apply
     return _summed(c, mined_loss, blocks, c.x, c.ref)
 
 
@@ -146,19 +161,23 @@ def _wrong_shapes(loss: RowFunction, found: object, b: int) -> str:
     return f"{getattr(loss, '__qualname__', loss)}: {expected}, got {' and '.join(shapes)}"
 
 
-def _summed(
-    c: Comparison, loss: RowFunction, blocks: list[tuple[int, int]], x: Tensor, ref: Tensor
-) -> tuple[Tensor, Tensor]:
+def _summed(c: Comparison, loss: Callable[[Rows], Sums], blocks: list[tuple[int, int]], x: Tensor, ref: Tensor) -> Sums:
     """Sum the blocks with a graph; if there are several, each is computed again in the backward pass."""
 
-    def block_sums(x: Tensor, ref: Tensor, lo: int, hi: int) -> tuple[Tensor, Tensor]:
-        num, den = loss(c.block(x, ref, lo, hi))
-        return num.sum(0), den.sum(0, dtype=num.dtype)
+    def block_sums(x: Tensor, ref: Tensor, lo: int, hi: int) -> Sums:
+        num, den, statistics = loss(c.block(x, ref, lo, hi))
+        return Sums(num.sum(0), den.sum(0, dtype=num.dtype), statistics)
 
     if len(blocks) == 1:
         return block_sums(x, ref, *blocks[0])
-    parts = [recomputed(block_sums, x, ref, lo, hi) for lo, hi in blocks]
-    return torch.stack([num for num, _ in parts]).sum(0), torch.stack([den for _, den in parts]).sum(0)
+    return _added(recomputed(block_sums, x, ref, lo, hi) for lo, hi in blocks)
+
+
+def _added(blocks: Iterable[Sums]) -> Sums:
+    """Return the sums over blocks."""
+    nums, dens, statistics = zip(*blocks, strict=True)
+    total = None if statistics[0] is None else torch.stack(statistics).sum(0)
+    return Sums(torch.stack(nums).sum(0), torch.stack(dens).sum(0), total)
 
 
 class _Gradients:
@@ -225,7 +244,7 @@ class _Plan(NamedTuple):
     """
 
     c: Comparison
-    loss: RowFunction
+    loss: Callable[[Rows], Sums]
     blocks: list[tuple[int, int]]
     keep: bool
     start: Generators | None
@@ -236,20 +255,20 @@ class _Plan(NamedTuple):
             return nullcontext()
         return drawn_again(self.start)
 
-    def block(self, x: Tensor, ref: Tensor, lo: int, hi: int, graph: bool) -> tuple[Rows, Tensor, Tensor]:
+    def block(self, x: Tensor, ref: Tensor, lo: int, hi: int, graph: bool) -> tuple[Rows, Sums]:
         """Return the rows of a block, whose distances begin a graph of their own, and the loss of each row."""
         with torch.no_grad():
             rows = self.c.block(x, ref, lo, hi)
         with torch.set_grad_enabled(graph), without_autocast(x.device):
-            num, den = self.loss(rows._replace(d=rows.d.requires_grad_(graph)))
-        return rows, num, den
+            sums = self.loss(rows._replace(d=rows.d.requires_grad_(graph)))
+        return rows, sums
 
 
 class _Swept(torch.autograd.Function):
     """The sum over blocks as one function; see the docstring of the module."""
 
     @staticmethod
-    def forward(ctx: Any, plan: _Plan, x: Tensor, ref: Tensor, *more: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, plan: _Plan, x: Tensor, ref: Tensor, *more: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         ctx.save_for_backward(x, ref, *more)
         ctx.plan = plan
         ctx.wanted = ctx.needs_input_grad[1:3]
@@ -258,8 +277,8 @@ class _Swept(torch.autograd.Function):
         gradients = _Gradients(plan.c, x, ref, more, ctx.wanted)
         sums = []
         for lo, hi in plan.blocks:
-            rows, num, den = plan.block(x, ref, lo, hi, graph)
-            sums.append((num.detach().sum(0), den.sum(0)))
+            rows, (num, den, statistics) = plan.block(x, ref, lo, hi, graph)
+            sums.append(Sums(num.detach().sum(0), den.sum(0), statistics))
             if graph and num.ndim == 1:  # one numerator, whose weight is the same for all blocks: finish the gradient
                 gradients.add(rows, num, None)
             elif graph and plan.keep:
@@ -267,10 +286,10 @@ class _Swept(torch.autograd.Function):
             else:  # too large to keep: later blocks need no graph, and the backward pass computes all of them again
                 graph = False
         ctx.gradients = gradients.total() if graph and not ctx.kept else None
-        num, den = (torch.stack(parts).sum(0) for parts in zip(*sums, strict=True))
+        num, den, statistics = _added(sums)
         den = den.to(num.dtype)
-        ctx.mark_non_differentiable(den)
-        return num, den
+        ctx.mark_non_differentiable(den, *(() if statistics is None else (statistics,)))
+        return num, den, statistics
 
     @staticmethod
     @exact
@@ -282,7 +301,7 @@ class _Swept(torch.autograd.Function):
             own_x = x.view_as(x)  # two inputs, even if the reference is the batch itself
             own_ref = ref.view_as(ref)
             with plan.again():
-                num, _ = _summed(plan.c, plan.loss, plan.blocks, own_x, own_ref)
+                num = _summed(plan.c, plan.loss, plan.blocks, own_x, own_ref).num
             inputs = [own_x, own_ref, *more]
             wanted = [part for part in inputs if part.requires_grad]  # a fixed reference needs no gradient
             found = iter(torch.autograd.grad(num, wanted, g, create_graph=True, allow_unused=True))
@@ -297,6 +316,6 @@ class _Swept(torch.autograd.Function):
             return None, *gradients.total()
         with plan.again():
             for lo, hi in plan.blocks:
-                rows, num, _ = plan.block(x, ref, lo, hi, graph=True)
-                gradients.add(rows, num, g)
+                rows, sums = plan.block(x, ref, lo, hi, graph=True)
+                gradients.add(rows, sums.num, g)
         return None, *gradients.total()

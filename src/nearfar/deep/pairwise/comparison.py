@@ -340,15 +340,6 @@ class Comparison(NamedTuple):
             ref = x if same else ref - center
         return self._replace(x=x, ref=ref, normalize=False, ready=True)
 
-    def detached(self) -> Comparison:
-        """Return the comparison without its graph, which is enough to compute statistics."""
-        x = self.x.detach()
-        ref = x if self.is_self else self.ref.detach()
-        found = self.found
-        if found is not None:
-            found = found._make(part.detach() if isinstance(part, Tensor) else part for part in found)
-        return self._replace(x=x, ref=ref, found=found)
-
     def block(self, x: Tensor, ref: Tensor, lo: int, hi: int) -> Rows:
         """Return the rows of anchors lo to hi - 1 of the batch; the comparison must be `prepared`."""
         pos, neg = masks(self.y, self.ref_y, slice(lo, hi))

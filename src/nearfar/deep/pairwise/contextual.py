@@ -87,7 +87,7 @@ class TwoPassLoss(ContextualRowLoss):
         if distributed.world() == 1 and self._one_block(c):
             return None
         with torch.no_grad(), preserve_rng(self.miner, c.x):
-            total, number = sum_over_anchors(
+            total, number, _ = sum_over_anchors(
                 self.sums, c, miner=self.miner, block=self.block, single_block=self.single_block
             )
         return self.conclude(distributed.total(total), distributed.total(number))

@@ -11,8 +11,8 @@ from .. import distributed
 from ..objective.batch import Batch
 from ..objective.relations import Labels
 from ..objective.terms import AnchorLoss
-from ..rng import fresh_seed, preserve_rng
-from .blockwise import each_anchor, sum_over_anchors
+from ..rng import fresh_seed
+from .blockwise import Sums, each_anchor, sum_over_anchors
 from .comparison import Comparison, Distance, Rows, check_distance
 
 
@@ -42,8 +42,9 @@ class RowLoss(AnchorLoss):
     reduction : str
         "sum" does not divide the sum over the anchors; any other value divides it by the sum of the denominators.
     stats_ : dict of str to float
-        Statistics of the last call: "active", the share of anchors with a positive loss, and "positive" and "negative",
-        the mean distances of the positive and negative pairs.
+        Statistics of the last call that collected them (`collect_stats`), of the anchors of this process: "active", the
+        share of anchors with a positive loss, and "positive" and "negative", the mean distances of the positive and
+        negative pairs. Empty if no call has.
     single_block : bool
         Whether rows read one another, so that all of them are held at once if they fit into memory.
     """
@@ -58,7 +59,6 @@ class RowLoss(AnchorLoss):
         self.normalize = normalize
         self.miner = miner
         self.reduction = "mean"
-        self._last: Comparison | None = None
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
         """Return the numerator and the denominator of each anchor of the block, both (b,), or (b, k) for k ratios."""
@@ -92,13 +92,13 @@ class RowLoss(AnchorLoss):
         )
 
     def compare(self, batch: Batch) -> Tensor:
-        comparison = self.comparison(batch)
-        # for `stats_`; `object` skips the search of `Module.__setattr__` for parameters
-        object.__setattr__(self, "_last", comparison.detached())
-        return self.divided(*self.summed(comparison))
+        num, den, statistics = self.summed(self.comparison(batch))
+        if self.collects_stats:
+            self._sums = statistics
+        return self.divided(num, den)
 
-    def summed(self, comparison: Comparison) -> tuple[Tensor, Tensor]:
-        """Return the numerator and the denominator, summed over the anchors."""
+    def summed(self, comparison: Comparison) -> Sums:
+        """Return the numerator, the denominator and, if they are collected, the statistics, summed over the anchors."""
         return sum_over_anchors(
             self.rows,
             comparison,
@@ -106,6 +106,7 @@ class RowLoss(AnchorLoss):
             block=self.block,
             single_block=self.single_block,
             more=self.differentiable_tensors(comparison),
+            statistics=row_statistics if self.collects_stats else None,
         )
 
     def compare_samples(self, batch: Batch) -> Tensor:
@@ -133,35 +134,30 @@ class RowLoss(AnchorLoss):
 
     @property
     def stats_(self) -> dict[str, float]:
-        if self._last is None:
+        if self._sums is None:
             return {}
-        with torch.no_grad(), preserve_rng(self.miner, self._last.x):
-            sums = _row_statistics(self, self._last)
+        active, anchors, positive, positives, negative, negatives = self._sums.tolist()
         return {
-            "active": sums["active"] / max(sums["anchors"], 1.0),
-            "positive": sums["positive"] / max(sums["positives"], 1.0),
-            "negative": sums["negative"] / max(sums["negatives"], 1.0),
+            "active": active / max(anchors, 1.0),
+            "positive": positive / max(positives, 1.0),
+            "negative": negative / max(negatives, 1.0),
         }
 
 
-def _row_statistics(loss: RowLoss, comparison: Comparison) -> dict[str, float]:
-    sums = dict.fromkeys(("active", "anchors", "positive", "positives", "negative", "negatives"), 0.0)
+@torch.no_grad()
+def row_statistics(rows: Rows, num: Tensor) -> Tensor:
+    """Return the six sums of a block from which `stats_` is divided.
 
-    def gather(rows: Rows) -> tuple[Tensor, Tensor]:
-        if loss.miner is not None:
-            rows = loss.miner(rows)
-        num, den = loss.rows(rows)
-        found = {
-            "active": (num > 0).reshape(len(num), -1).any(1).sum(),
-            "anchors": (rows.pos | rows.neg).any(1).sum(),
-            "positive": rows.d.masked_fill(~rows.pos, 0).sum(),
-            "positives": rows.pos.sum(),
-            "negative": rows.d.masked_fill(~rows.neg, 0).sum(),
-            "negatives": rows.neg.sum(),
-        }
-        for key, value in found.items():
-            sums[key] += float(value)
-        return num, den
-
-    sum_over_anchors(gather, comparison, block=loss.block)
-    return sums
+    They are the active anchors, all anchors that have pairs, and of both kinds of pairs the sum of the distances and
+    the number of pairs.
+    """
+    return torch.stack(
+        [
+            (num > 0).reshape(len(num), -1).any(1).sum(dtype=rows.d.dtype),
+            (rows.pos | rows.neg).any(1).sum(dtype=rows.d.dtype),
+            rows.d.masked_fill(~rows.pos, 0).sum(),
+            rows.pos.sum(dtype=rows.d.dtype),
+            rows.d.masked_fill(~rows.neg, 0).sum(),
+            rows.neg.sum(dtype=rows.d.dtype),
+        ]
+    )

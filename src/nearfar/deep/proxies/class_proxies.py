@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +23,7 @@ from .class_softmax import is_large, own_and_others_of
 from .divided_classes import ClassesHere, DivisibleClasses, added_up, log_added_up
 from .logits import cosines, own_and_others
 
+T = TypeVar("T")
 SOURCES = ("learned", "class_mean", "kmeans")
 SUM_TO_ONE = 1e-3  # how far shares in half precision may be from a sum of 1
 KMEANS_ROUNDS = 20  # of k-means, at most
@@ -29,17 +31,11 @@ MORE_THAN_TWO_NUMBERS = ("directions", "logits", "find", "losses", "compare")
 """Methods of `ClassProxyLoss` that a loss overrides to read more than a sample's own cosine and one log-sum-exp."""
 
 
-def in_blocks(one: Callable[..., Tensor], blocks: list[tuple[int, int]], *inputs: Tensor) -> list[Tensor]:
+def in_blocks(one: Callable[..., T], blocks: list[tuple[int, int]], *inputs: Tensor) -> list[T]:
     """Return ``one(*inputs, lo, hi)`` for every block; if there are several, backward computes them again."""
     if len(blocks) == 1:
         return [one(*inputs, *blocks[0])]
     return [recomputed(one, *inputs, lo, hi) for lo, hi in blocks]
-
-
-def sum_in_blocks(one: Callable[..., Tensor], blocks: list[tuple[int, int]], *inputs: Tensor) -> Tensor:
-    """Return the sum of a scalar over blocks, computed as in `in_blocks`; 0, with a gradient, if there is no block."""
-    parts = in_blocks(one, blocks, *inputs)
-    return parts[0] if len(parts) == 1 else sum(parts, inputs[0].sum() * 0)
 
 
 class ClassProxyLoss(AnchorLoss, DivisibleClasses):
@@ -82,7 +78,6 @@ class ClassProxyLoss(AnchorLoss, DivisibleClasses):
         self.proxies = nn.Parameter(torch.empty(num_classes, embedding_dim))
         nn.init.kaiming_uniform_(self.proxies, a=5**0.5)
         self.register_buffer("proxy_labels", torch.arange(num_classes), persistent=False)
-        self._seen: tuple[Tensor, Tensor] | None = None
 
     def reference(self, batch: Batch) -> tuple[Tensor, Labels]:
         name = type(self).__name__
@@ -130,9 +125,17 @@ class ClassProxyLoss(AnchorLoss, DivisibleClasses):
         """Return what the losses of a block need of the whole batch, or None."""
         return None
 
-    def losses(self, x: Tensor, w: Tensor, y: Tensor, rows: slice, found: Tensor | None) -> Tensor:
-        """Return the losses of some samples, 0 for those of unknown class."""
-        return self.per_sample(*own_and_others(self.logits(x[rows], w), y[rows]))
+    def losses(self, logits: Tensor, x: Tensor, w: Tensor, y: Tensor, rows: slice, found: Tensor | None) -> Tensor:
+        """Return the (b,) losses of the samples in `rows` from their (b, C) `logits`, 0 for those of unknown class."""
+        return self.per_sample(*own_and_others(logits, y[rows]))
+
+    def cosines_of(self, logits: Tensor, x: Tensor, w: Tensor) -> Tensor:
+        """Return the (b, C) cosines from the logits of embeddings x (b, d)."""
+        return logits / self.scale
+
+    def cosine_sums(self, x: Tensor, proxies: Tensor) -> Tensor:
+        """Return the sums of the cosines of embeddings to all classes, (n,), without the (n, C) matrix."""
+        return unit(x) @ unit(proxies).sum(0)  # sum_c x . w_c
 
     def counted(self, y: Tensor) -> Tensor:
         """Return which samples the mean is over."""
@@ -147,9 +150,7 @@ class ClassProxyLoss(AnchorLoss, DivisibleClasses):
         proxies = self.reference(batch)[0]
         if isinstance(batch.y, LabelSets):
             return self._compare_shares(batch, self.directions(proxies), batch.y.hot.to(batch.x.dtype))
-        y = batch.classes(type(self).__name__)
-        self._remember(batch.x, y)
-        return self.compare_classes(batch, y, proxies)
+        return self.compare_classes(batch, batch.classes(type(self).__name__), proxies)
 
     @property
     def can_draw_classes(self) -> bool:
@@ -178,43 +179,79 @@ class ClassProxyLoss(AnchorLoss, DivisibleClasses):
         (proxies,) = parameters
         n = batch.anchors.stop - batch.anchors.start
         if self.reads_two_numbers and self.block is None and is_large(n, len(proxies), proxies.device):
+            x = batch.x[batch.anchors]
             of_anchors = y[batch.anchors]
-            own, others = self.own_and_others(batch.x[batch.anchors], of_anchors, proxies)
+            own, others = self.own_and_others(x, of_anchors, proxies)
             others = torch.where(of_anchors == UNKNOWN, -torch.inf, others)
-            return self.per_sample(own, others).sum() / self.counted(y).sum().clamp_min(1)
+            losses = self.per_sample(own, others)
+            if self.collects_stats:
+                self.collect_from(x, proxies, own, losses, of_anchors != UNKNOWN)
+            return losses.sum() / self.counted(y).sum().clamp_min(1)
         w = self.directions(proxies)
         found = self.find(batch.x, w, y)
 
-        def one(x: Tensor, w: Tensor, lo: int, hi: int) -> Tensor:
-            return self.losses(x, w, y, slice(lo, hi), found).sum()
+        def one(x: Tensor, w: Tensor, lo: int, hi: int) -> tuple[Tensor, Tensor | None]:
+            rows = slice(lo, hi)
+            logits = self.logits(x[rows], w)
+            losses = self.losses(logits, x, w, y, rows, found)
+            statistics = None
+            if self.collects_stats:
+                statistics = self.statistics(losses, logits, x[rows], w, y[rows], y[rows] != UNKNOWN)
+            return losses.sum(), statistics
 
-        total = sum_in_blocks(one, self._blocks(batch.anchors, batch.x), batch.x, w)
+        parts = in_blocks(one, self._blocks(batch.anchors, batch.x), batch.x, w)
+        self._add_up_statistics([statistics for _, statistics in parts])
+        total = sum((losses for losses, _ in parts), batch.x[:0].sum())
         return total / self.counted(y).sum().clamp_min(1)
+
+    @torch.no_grad()
+    def collect_from(self, x: Tensor, proxies: Tensor, own: Tensor, losses: Tensor, known: Tensor) -> None:
+        """Keep the statistics of samples whose own logits, (n,), are known, but not the matrix of logits."""
+        own = own / self.scale
+        rest = self.cosine_sums(x, proxies) - own
+        self._sums = class_statistics(losses, own, rest, known, self.num_classes)
+
+    @torch.no_grad()
+    def statistics(self, losses: Tensor, logits: Tensor, x: Tensor, w: Tensor, y: Tensor, counts: Tensor) -> Tensor:
+        """Return the `class_statistics` of a block of samples, of which those that count are marked."""
+        cosine = self.cosines_of(logits, x, w)
+        own = cosine.gather(1, y.clamp_min(0)[:, None]).squeeze(1)
+        return class_statistics(losses, own, cosine.sum(1) - own, counts, cosine.shape[1])
+
+    def _add_up_statistics(self, parts: list[Tensor | None]) -> None:
+        """Keep the sums of the blocks for `stats_`, if they were asked for."""
+        asked = [part for part in parts if part is not None]
+        if asked:
+            self._sums = torch.stack(asked).sum(0)
 
     def _compare_shares(self, batch: Batch, w: Tensor, shares: Tensor) -> Tensor:
         """Return the mean over samples whose classes have shares, (n, C)."""
-        self._remember(batch.x, _largest(shares))
         return self._losses_of_shares(batch, w, shares).sum() / (shares.sum(1) > 0).sum().clamp_min(1)
 
     def _losses_of_shares(self, batch: Batch, w: Tensor, shares: Tensor) -> Tensor:
         """Return the losses of this process's samples, (k,), each the mean over its classes with their shares."""
-        found = self.find(batch.x, w, _largest(shares))
+        largest = _largest(shares)
+        found = self.find(batch.x, w, largest)
         rows, y = shares[batch.anchors].nonzero(as_tuple=True)  # a sample is there once for each of its classes
         own = rows + batch.anchors.start
         share = shares[own, y]
         found = None if found is None else found[own]
+        is_largest = y == largest[own]  # statistics are of one class for each sample
 
-        def one(x: Tensor, w: Tensor, lo: int, hi: int) -> Tensor:
-            return share[lo:hi] * self.losses(x, w, y, slice(lo, hi), found)
+        def one(x: Tensor, w: Tensor, lo: int, hi: int) -> tuple[Tensor, Tensor | None]:
+            rows = slice(lo, hi)
+            logits = self.logits(x[rows], w)
+            losses = self.losses(logits, x, w, y, rows, found)
+            statistics = None
+            if self.collects_stats:
+                statistics = self.statistics(losses, logits, x[rows], w, y[rows], is_largest[rows])
+            return share[rows] * losses, statistics
 
         x = batch.x[own]
         parts = in_blocks(one, self._blocks(slice(0, len(x)), x), x, w)
-        losses = torch.cat(parts) if parts else x[:, 0]
+        self._add_up_statistics([statistics for _, statistics in parts])
+        losses = torch.cat([losses for losses, _ in parts]) if parts else x[:, 0]
         return losses.new_zeros(batch.anchors.stop - batch.anchors.start).index_add(0, rows, losses)
-
-    def _remember(self, x: Tensor, y: Tensor) -> None:
-        """Keep what the statistics of the last call are of."""
-        object.__setattr__(self, "_seen", (x.detach(), y))  # a module would look for parameters in it
 
     def _blocks(self, rows: slice, x: Tensor) -> list[tuple[int, int]]:
         return spans(rows, self.num_classes, self.block, x.device)
@@ -233,7 +270,7 @@ class ClassProxyLoss(AnchorLoss, DivisibleClasses):
         found = self.find(batch.x, w, y)
 
         def one(x: Tensor, w: Tensor, lo: int, hi: int) -> Tensor:
-            return self.losses(x, w, y, slice(lo, hi), found)
+            return self.losses(self.logits(x[lo:hi], w), x, w, y, slice(lo, hi), found)
 
         parts = in_blocks(one, self._blocks(batch.anchors, batch.x), batch.x, w)
         values = torch.cat(parts) if parts else batch.x[:0, 0]
@@ -241,11 +278,18 @@ class ClassProxyLoss(AnchorLoss, DivisibleClasses):
 
     @property
     def stats_(self) -> dict[str, float]:
-        """The last call's share of samples with a positive loss, and mean distance (minus the cosine) to proxies."""
-        if self._seen is None:
+        """The share of samples with a positive loss, and their mean distances (minus the cosine) to proxies.
+
+        Of the samples of this process in the last call that collected them (`collect_stats`); empty if no call has.
+        """
+        if self._sums is None:
             return {}
-        x, y = self._seen
-        return _statistics(self, x, y)
+        active, own, rest, samples, others = self._sums.tolist()
+        return {
+            "active": active / max(samples, 1.0),
+            "positive": -own / max(samples, 1.0),
+            "negative": -rest / max(others, 1.0),
+        }
 
 
 def _largest(shares: Tensor) -> Tensor:
@@ -278,20 +322,15 @@ def nearest(x: Tensor, w: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _statistics(loss: ClassProxyLoss, x: Tensor, y: Tensor) -> dict[str, float]:
-    w = loss.directions(distributed.whole(loss.proxies).to(x.dtype))
-    sums = x.new_zeros(3)
-    found = loss.find(x, w, y)
-    for rows in (slice(*span) for span in spans(slice(0, len(x)), loss.num_classes, loss.block, x.device)):
-        cosine = loss.logits(x[rows], w) / loss.scale
-        known = y[rows] != UNKNOWN
-        own = cosine.gather(1, y[rows].clamp_min(0)[:, None]).squeeze(1)
-        rest = cosine.sum(1) - own
-        active = loss.losses(x, w, y, rows, found) > 0
-        sums += torch.stack([torch.where(known, part, 0.0).sum() for part in (active, own, rest)])
-    known = (y != UNKNOWN).sum().clamp_min(1)
-    active, own, rest = (sums / known).tolist()
-    return {"active": active, "positive": -own, "negative": -rest / max(loss.num_classes - 1, 1)}
+def class_statistics(losses: Tensor, own: Tensor, rest: Tensor, counts: Tensor, num_classes: int) -> Tensor:
+    """Return the five sums from which `stats_` is divided, over the samples that count.
+
+    From the losses, the cosines to the own class, and the sums of those to the others, (n,) each: active samples, the
+    sum of the cosines to the own classes, that to the others, and how many cosines of both kinds there are.
+    """
+    sums = [torch.where(counts, part, 0.0).sum() for part in ((losses > 0).to(own.dtype), own, rest)]
+    samples = counts.sum(dtype=own.dtype)
+    return torch.stack([*sums, samples, samples * (num_classes - 1)])
 
 
 def class_means(x: Tensor, y: Tensor, fallback: Tensor) -> Tensor:
