@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 import nearfar
 from nearfar.data import open_task
-from nearfar.train import RunEmbedder, TrainConfig, Watcher, train
+from nearfar.train import DeepMetric, TrainConfig, Watcher, train
 
 DIM = 128
 TEMPERATURE = 0.1
@@ -201,7 +201,7 @@ def plain_training(data: Path, settings: argparse.Namespace) -> float:
 
 def our_embedding(data: Path, run: Path) -> float:
     items = open_task(str(data), validation=0.0).train
-    embedder = RunEmbedder(run, which="last")
+    embedder = DeepMetric.load(run, which="last").embed
     embedder(items.subset(np.arange(8)))
     start = time.perf_counter()
     embedder(items)

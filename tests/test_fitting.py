@@ -12,7 +12,7 @@ import nearfar
 import nearfar.evaluation
 from nearfar.cli.fitting import fit_to, make_learner
 from nearfar.data import open_dataset, open_task
-from nearfar.hub import load_learner
+from nearfar.models import load_learner
 from nearfar.train import TrainConfig, embed_run, evaluate_run, train
 
 from . import forking

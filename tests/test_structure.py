@@ -52,7 +52,7 @@ ALLOWED: dict[str, set[str]] = {
     "core": set(),  # old names of modules
     "numerics": set(),
     "neighbors": {"numerics"},
-    "estimators": {"io", "numerics", "neighbors"},
+    "estimators": {"io", "numerics", "neighbors", "data"},
     "spectral": {"numerics", "neighbors", "estimators"},
     "probabilistic": {"numerics", "neighbors", "estimators"},
     "evaluation": {"numerics", "neighbors"},
@@ -61,8 +61,7 @@ ALLOWED: dict[str, set[str]] = {
     "deep": {"io", "numerics", "neighbors", "estimators"},
     "train": {"io", "numerics", "estimators", "evaluation", "spectral", "data", "deep"},
     "report": {"io", "numerics", "neighbors", "evaluation", "data"},
-    "export": {"io", "numerics", "estimators", "train"},
-    "hub": {"io"},  # classes of learners and runs by their names in the catalog
+    "models": {"io", "numerics", "estimators", "data", "deep", "train"},
     "compat": {"io", "numerics", "estimators", "evaluation", "deep"},
     "serve": {"io", "numerics", "index", "data"},
     "cli": {
@@ -75,8 +74,7 @@ ALLOWED: dict[str, set[str]] = {
         "deep",
         "train",
         "report",
-        "export",
-        "hub",
+        "models",
         "serve",
     },
 }

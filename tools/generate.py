@@ -42,7 +42,7 @@ def stub() -> str:
     for module, group in groupby(sorted(METHODS, key=lambda m: m.module), key=lambda m: m.module):
         names = ", ".join(f"{m.name} as {m.name}" for m in sorted(group, key=lambda m: m.name))
         lines.append(f"from {module.replace('nearfar', '', 1)} import {names}")
-    lines.append("from .hub import load as load")
+    lines.append("from .models import load as load")
     return "\n".join([*lines, "", "__version__: str", "", "def __getattr__(name: str) -> Any: ...", ""])
 
 

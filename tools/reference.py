@@ -30,7 +30,7 @@ PACKAGES = {
     "Evaluation": "nearfar.evaluation",
     "Reports": "nearfar.report",
     "Search index": "nearfar.index",
-    "Export": "nearfar.export",
+    "Export": "nearfar.models.export",
 }
 VERBS = "pair_distance, pair_score, get_metric, kneighbors, predict, calibrate_threshold, set_threshold, save, load"
 SHARED = {

@@ -30,7 +30,7 @@ def __getattr__(name: str) -> Any:
     if name == "__all__":
         return _importable()
     if name == "load":
-        from .hub import load
+        from .models import load
 
         return load
     if name.startswith("_"):  # what inspect, pickle or pytest look for; no method is called so, nor similarly

@@ -172,7 +172,7 @@ from .spectral.scatter.lfda import LFDA as LFDA
 from .spectral.scatter.mmc import MMC as MMC
 from .spectral.scatter.rca import RCA as RCA
 from .spectral.scatter.side_information import SideInformationMetric as SideInformationMetric
-from .hub import load as load
+from .models import load as load
 
 __version__: str
 

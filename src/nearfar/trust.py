@@ -48,6 +48,19 @@ class Origin(NamedTuple):
     trusted: tuple[str, ...] = ()
 
 
+class TextOfFile(str):
+    """A text that a file holds, wherever it is copied to, such as the objective of an estimator that was loaded."""
+
+    origin: Origin
+
+    @classmethod
+    def of(cls, text: str, origin: Origin) -> TextOfFile:
+        """Return the text of a file."""
+        found = cls(text)
+        found.origin = origin
+        return found
+
+
 _origin: ContextVar[Origin | None] = ContextVar("origin", default=None)
 _trusted: ContextVar[tuple[str, ...]] = ContextVar("trusted", default=())
 

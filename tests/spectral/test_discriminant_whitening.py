@@ -180,7 +180,7 @@ def test_standardized_columns_are_taken_back_into_mean_and_components():
 def test_an_exported_whitening_gives_the_same_rows(normalize, tmp_path):
     pytest.importorskip("onnx")
     ort = pytest.importorskip("onnxruntime")
-    from nearfar.export import export_learner
+    from nearfar.models.export import export_learner
 
     X, y = features()
     learner = DiscriminantWhitening(normalize=normalize).fit(X, y)

@@ -10,7 +10,7 @@ from torch import nn
 
 from nearfar.data import Dataset, open_task
 from nearfar.data.dataset import held_out_count
-from nearfar.export import export_run
+from nearfar.models.export import export_run
 from nearfar.numerics.constraints import LabelPairs
 from nearfar.numerics.whitening import unit_rows
 from nearfar.report.card import model_card

@@ -76,7 +76,7 @@ def test_one_record_goes_through_run_checkpoint_embedding_and_export(timm, photo
 def test_an_exported_file_normalizes_by_itself(timm, photos, tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
-    from nearfar.export import export_run
+    from nearfar.models.export import export_run
 
     run = train(TrainConfig.of(data=str(photos), trunk=TRUNK, **SPEED), tmp_path / "run", progress=False)
     export_run(run.folder, tmp_path / "it.onnx")

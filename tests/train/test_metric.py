@@ -73,7 +73,7 @@ def test_its_scores_are_told_beside_those_without_it(whitened):
 def test_it_is_exported(whitened, tmp_path):
     ort = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
-    from nearfar.export import export_run
+    from nearfar.models.export import export_run
 
     export_run(whitened, tmp_path / "run.onnx")
     test = open_task("digits", validation=0.4, seed=0).test

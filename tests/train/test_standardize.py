@@ -121,7 +121,7 @@ def test_unequal_units_are_remarked_until_they_are_standardized(table, tmp_path,
 
 @pytest.mark.slow
 def test_standardized_rows_are_exported(table, tmp_path, small):
-    export = pytest.importorskip("nearfar.export")
+    export = pytest.importorskip("nearfar.models.export")
     runtime = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
     run = train(config_of(table, small, standardize=True), tmp_path / "run", progress=False)

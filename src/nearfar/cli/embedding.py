@@ -22,13 +22,12 @@ from ..data.readers.arrays import UNNAMED, read_arrays, read_gallery
 from ..data.readers.ids import NO_NAMES
 from ..data.readers.text_tables import TABLES
 from ..data.readers.texts import text_items
-from ..hub import load_learner
 from ..io.training_marks import MOST
+from ..models import load, load_learner
 from ..numerics.distances import DISTANCES
 from ..numerics.types import Ints
 from ..quoting import count_of, quoted
 from .options import check_out
-from .saved_learners import transformed
 
 LISTED = re.compile(r".*\[\d+\]")  # the name of a number in a column of lists, such as embedding[0]
 IN_TRAINING = "in the training of"
@@ -343,11 +342,7 @@ def check_there(source: Path) -> None:
 def embed_with(source: Path, dataset: Dataset) -> np.ndarray[Any, Any]:
     """Embed items with a run or a learner."""
     check_there(source)
-    if is_run(source):
-        from ..train import embed_run
-
-        return embed_run(source, dataset)
-    return transformed(load_learner(source), dataset)
+    return np.asarray(load(source).embed(dataset))
 
 
 def rows_of(dataset: Dataset, source: Path) -> np.ndarray[Any, Any]:

@@ -36,8 +36,8 @@ def export(
     trust
         Allow a run to import your module, such as mynets; its code is executed. Repeat for several modules.
     """
-    from ..export import export_learner, export_run
-    from ..hub import load_learner
+    from ..models import load_learner
+    from ..models.export import export_learner, export_run
     from .embedding import check_there, is_embeddings, is_run
 
     check_there(source)

@@ -135,7 +135,7 @@ def feature_weights(source: Path, dataset: Dataset) -> FeatureWeights | None:
     import numpy as np
 
     from ..estimators.explanation import anatomy, explain
-    from ..hub import load_learner
+    from ..models import load_learner
     from ..report.content import FeatureWeights
     from .embedding import is_embeddings, is_run
     from .fitting import is_linear

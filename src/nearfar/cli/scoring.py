@@ -15,8 +15,8 @@ from ..data.items import UNKNOWN_CLASS
 from ..evaluation import Scores
 from ..evaluation import evaluate as evaluate_embeddings
 from ..extras import hint
-from ..hub import load_learner
 from ..io.scores_file import RAW
+from ..models import load_learner
 from ..numerics.types import AnyArray
 from ..progress import stage
 from .embedding import (

@@ -311,12 +311,12 @@ def embed_query(
     if source is None or not source.is_dir() or Path(query).exists():
         return open_embedded(source, query, skip_bad, label, name)
 
-    from ..train.scoring import takes_texts
-    from .embedding import embed_with
+    from ..models import load
 
-    if takes_texts(source):
+    model = load(source)
+    if "text" in model.takes:
         items = text_query(query)
-        return items, embed_with(source, items)
+        return items, model.embed(items)
     try:
         return open_embedded(source, query, skip_bad, label, name)
     except FileNotFoundError as error:

@@ -106,6 +106,7 @@ def app_of(
     file: Path, *, run: Path | None, adapter: Path | None = None, wrong: Path, hosts: Sequence[str], token: str
 ) -> Any:
     """Return the ASGI application for an index."""
+    from .. import models
     from ..index import QueryAdapter
     from ..serve import Collection, WrongLabels, make_app
 
@@ -120,15 +121,16 @@ def app_of(
     embed_text: EmbedText | None = None
     embed_row: EmbedItems | None = None
     if source is not None:
-        embed_items = embedder(source)
+        model = models.load(source)
+        embed_items: EmbedItems = model.embed
         if adapter is not None:
             embed_items = partial(adapted, QueryAdapter.load(adapter), embed_items)
         embedding = partial(embed_in_index_dims, store.about, embed_items)
-        if embeds_images(source):
+        if "image" in model.takes:
             embed = embedding
-        if embeds_texts(source):
+        if "text" in model.takes:
             embed_text = partial(embedded_text, embedding)
-        if embeds_rows(source):
+        if "row" in model.takes:
             embed_row = embedding
     collection = Collection(
         file,
@@ -159,45 +161,3 @@ def embed_in_index_dims(about: Mapping[str, str], embed: Any, items: Any) -> Any
 def embedded_text(embed: EmbedItems, text: str) -> AnyArray:
     """Embed one text, (1, d)."""
     return embed(text_query(text))
-
-
-def embeds_images(source: Path) -> bool:
-    """Return whether a run or a learner may take images. A saved learner does not record what its rows were."""
-    from .embedding import is_run
-
-    if not is_run(source):
-        return True
-    from ..train.scoring import takes_images
-
-    return takes_images(source)
-
-
-def embeds_texts(source: Path) -> bool:
-    """Return whether a run has a network for texts."""
-    from .embedding import is_run
-
-    if not is_run(source):
-        return False
-    from ..train.scoring import takes_texts
-
-    return takes_texts(source)
-
-
-def embeds_rows(source: Path) -> bool:
-    """Return whether a run or a learner may take rows of numbers."""
-    from .embedding import is_run
-
-    return not is_run(source) or not (embeds_images(source) or embeds_texts(source))
-
-
-def embedder(source: Path) -> Any:
-    """Load a run or a learner, and return a function that embeds data sets with it."""
-    from ..hub import load_learner
-    from .embedding import is_run
-    from .saved_learners import transformed
-
-    if not is_run(source):
-        return partial(transformed, load_learner(source))
-    from ..train import RunEmbedder
-
-    return RunEmbedder(source)

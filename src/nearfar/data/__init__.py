@@ -7,7 +7,7 @@ the torch side.
 from ..io.untrusted import images_from
 from .checks.inspection import Inspection, inspect_data
 from .dataset import DataError, DataNotFoundError, Dataset, Task, carve_validation
-from .items import from_datasets, open_items
+from .items import as_items, from_datasets, open_items
 from .open import open_dataset, open_task
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "Dataset",
     "Inspection",
     "Task",
+    "as_items",
     "carve_validation",
     "from_datasets",
     "images_from",

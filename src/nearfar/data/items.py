@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-from .dataset import DataError, Dataset, Named, as_text, some
+from ..progress import counted
+from ..quoting import PATH, quoted
+from .dataset import DataError, DataNotFoundError, Dataset, Named, as_text, some
 from .decode import ImageReader, decode, decode_small, guess_channels, image_source, read_small
 from .image_formats import EXPECTED, KNOWN, advice_on, suffixes
 from .open import ARCHIVES, open_dataset, resolve_source
@@ -29,12 +32,14 @@ from .readers.arrays import (
 )
 from .readers.files import Files, FolderFiles, OutsideError, is_archive, open_files, stem_of
 from .readers.folder import read_folder
+from .readers.in_memory import are_paths, are_pictures, are_rows, as_column, even, images
 from .readers.left_out import unread
 from .readers.saved_datasets import is_saved
 from .readers.shard_files import ShardFiles
 from .readers.shards import is_sharded
 from .readers.tar_files import TARS, TarFiles
 from .readers.text_tables import TABLES, check_column
+from .readers.texts import text_items
 
 OTHERS = (".dng", ".jxl", ".raw", ".svg")
 """Endings of images that Pillow does not open."""
@@ -82,6 +87,93 @@ def open_items(source: Named, *, label: str | None = None, name: str | None = No
         return found
     # every item has a class, or the source is a built-in set, or `open_dataset` raises an error
     return open_dataset(source, skip_bad=skip_bad)
+
+
+def as_items(
+    given: Any,
+    takes: Collection[str] = ("row", "image"),
+    *,
+    label: str | None = None,
+    name: str | None = None,
+    skip_bad: bool = False,
+) -> Dataset:
+    """Return items to embed as a data set, whether they are in memory, in files or words.
+
+    Parameters
+    ----------
+    given : Dataset, array-like, str or path
+        A data set, which is returned unchanged; rows (n, d), or a table of them; uint8 images (n, H, W) or
+        (n, H, W, C), or a list of pictures; a list of paths of image files, or of texts; or one source that
+        `open_items` opens, or one text. If a model takes texts, words that name no file are a text.
+    takes : collection of str
+        Kinds of items that the model embeds.
+    label, name, skip_bad
+        As for `open_items`, for a source.
+
+    Returns
+    -------
+    Dataset
+        The items.
+
+    Raises
+    ------
+    DataError
+        If they cannot be used; the message is one line.
+    """
+    if isinstance(given, Dataset):
+        return given
+    if isinstance(given, str | os.PathLike):
+        if not (isinstance(given, str) and "text" in takes and are_words(given)):
+            return open_items(given, label=label, name=name, skip_bad=skip_bad)
+        given = [given]
+    X = as_column(given)
+    no_classes = [UNKNOWN_CLASS] * len(X)
+    if are_paths(X):
+        words = "text" in takes and all(isinstance(path, str) for path in X)
+        if words and ("image" not in takes or all(map(are_words, X))):
+            return text_items("texts", list(X), no_classes)
+        return images(X, no_classes, "paths")
+    if are_rows(X):
+        columns = [str(column) for column in getattr(X, "columns", ())]
+        return Dataset.from_array("rows", np.asarray(even(X)), no_classes, columns=columns)
+    return images(X, no_classes, "images")
+
+
+def are_words(text: str) -> bool:
+    """Return whether a text names no file; raise a DataNotFoundError if it looks like the name of one."""
+    if os.path.exists(text):
+        return False
+    if text.lower().endswith((*KNOWN, ".npy", ".npz")):
+        raise DataNotFoundError(f"{quoted(text, PATH)}: no such file")
+    return True
+
+
+def is_numeric(given: Any) -> bool:
+    """Return whether items are numbers in memory, such as rows or matrices, which a learner takes as they are."""
+    one = isinstance(given, Dataset | str | os.PathLike)
+    return not one and not are_paths(as_column(given)) and not are_pictures(given)
+
+
+def flat_rows(items: Dataset) -> NDArray[Any]:
+    """Return (n, d) rows of numbers: the items, or the pixels of images in [0, 1].
+
+    Raises
+    ------
+    DataError
+        If the images differ in size, or the items are texts.
+    """
+    if items.kind == "row":
+        return items.array if items.array is not None else np.stack([items.read(i) for i in range(len(items))])
+    array = items.array
+    if array is None:
+        read = [items.read(i) for i in counted(range(len(items)), "reading", len(items))]
+        other = next((item for item in read if item.shape != read[0].shape), None)
+        if other is not None:
+            sizes = " and ".join(f"{width} x {height}" for height, width, *_ in (read[0].shape, other.shape))
+            detail = f"expected images of one size, which a learner needs, got {sizes} pixels"
+            raise DataError(f"{items.name}: {detail}; resize them first, or train a network (`nearfar train`)")
+        array = np.stack(read)
+    return array.reshape(len(array), -1).astype(np.float32) / 255
 
 
 def _items_in_file(path: Path, label: str | None, name: str | None, skip_bad: bool) -> Dataset | None:

@@ -70,15 +70,60 @@ class Fitted(BaseEstimator):
     _matrices = False  # whether X may be a stack of matrices
     _training_marks: TrainingMarks | None = None  # marks of the training rows
 
-    def _packed_marks(self) -> tuple[dict[str, AnyArray], dict[str, str]]:
-        """Return the arrays and the text that a saved learner holds of its training rows."""
-        if self._training_marks is None:
-            return {}, {}
-        return self._training_marks.packed()
+    @property
+    def takes(self) -> tuple[str, ...]:
+        """Kinds of items that `embed` takes: rows, and images of one size, whose pixels are rows."""
+        return ("row", "image")
+
+    @property
+    def distance(self) -> str:
+        """Distance by which embeddings are compared, `distance_`."""
+        return self.distance_
+
+    @property
+    def dimensions(self) -> int:
+        """Number of dimensions of an embedding."""
+        check_is_fitted(self)
+        return int(self._n_features_out)
+
+    @property
+    def trained_on(self) -> TrainingMarks | None:
+        """Marks of the training rows, by which they are recognized; None if they are not known."""
+        return self._training_marks
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of settings and fitted arrays, the same for the learner that `load` restores."""
+        check_is_fitted(self)
+        return tensor_file.digest(*self._contents())
 
     def transform(self, X: AnyArray) -> AnyArray:
         """Map rows so that the distances `distance_` between them are the learned distances."""
         raise NotImplementedError
+
+    def embed(self, items: Any) -> AnyArray:
+        """Return the embeddings of items, which are those of `transform` for their rows.
+
+        Parameters
+        ----------
+        items : Dataset, array-like, or source
+            Rows as for `transform`, a data set, or what `nearfar.data.as_items` takes, such as the path of a table.
+            Columns with names are brought into the order of the training rows. Images are rows of their pixels in
+            [0, 1], and must be of the size of the training images.
+
+        Returns
+        -------
+        ndarray of shape (n, k)
+            Embeddings.
+        """
+        from ..data.items import as_items, flat_rows, is_numeric  # for start-up time: learners are mostly given rows
+
+        if is_numeric(items):
+            return np.asarray(self.transform(items))
+        names = [str(name) for name in getattr(self, "feature_names_in_", ())]
+        dataset = as_items(items, self.takes).in_columns(names, "the learner")
+        with nameless():
+            return np.asarray(self.transform(flat_rows(dataset)))
 
     def pair_distance(self, pairs: AnyArray, X: AnyArray | None = None) -> AnyArray:
         """Return the learned distance of each pair of points.
@@ -393,15 +438,18 @@ class Fitted(BaseEstimator):
             A setting is code (a callable kernel, a random generator), which cannot be saved.
         """
         check_is_fitted(self)
-        settings = self.get_params(deep=False)
-        fitted = {key: value for key, value in vars(self).items() if key.endswith("_") and not key.startswith("_")}
         with error_context(self):
-            tensors, plain = tensor_file.split("set", settings)
-            fitted_tensors, fitted_plain = tensor_file.split("fit", fitted)
-            text = {"class": type(self).__name__, "settings": json.dumps(plain), "fitted": json.dumps(fitted_plain)}
-            marks, about_marks = self._packed_marks()
-            arrays = tensors | fitted_tensors | marks
-            tensor_file.write(path, arrays, {"format": "nearfar-learner-1", **text, **about_marks})
+            arrays, text = self._contents()
+            marks, about_marks = ({}, {}) if self._training_marks is None else self._training_marks.packed()
+            tensor_file.write(path, arrays | marks, text | about_marks)
+
+    def _contents(self) -> tuple[dict[str, AnyArray], dict[str, str]]:
+        """Return the arrays and the texts that a saved learner holds, without the marks of its training rows."""
+        fitted = {key: value for key, value in vars(self).items() if key.endswith("_") and not key.startswith("_")}
+        tensors, plain = tensor_file.split("set", self.get_params(deep=False))
+        fitted_tensors, fitted_plain = tensor_file.split("fit", fitted)
+        text = {"class": type(self).__name__, "settings": in_order(plain), "fitted": in_order(fitted_plain)}
+        return tensors | fitted_tensors, {"format": "nearfar-learner-1", **text}
 
     @classmethod
     def load(cls: type[Self], path: str | os.PathLike[str]) -> Self:
@@ -444,7 +492,7 @@ class Fitted(BaseEstimator):
             setattr(learner, key, value)
         if flaw:
             raise ValueError(f"{os.fspath(path)} holds no {kind.__name__} of this version: {shorten(flaw, 2 * PATH)}")
-        learner._training_marks = marks_in(tensors, text)
+        learner._training_marks = marks_in(path, tensors, text)
         return learner
 
     def _restored(self: Self) -> Self:
@@ -452,12 +500,23 @@ class Fitted(BaseEstimator):
         return self
 
 
-def marks_in(arrays: dict[str, AnyArray], text: dict[str, str]) -> TrainingMarks | None:
-    """Return the marks of training rows that a saved learner holds, or None if there are none or they are damaged."""
+def in_order(values: Mapping[str, Any]) -> str:
+    """Return plain values as JSON, sorted by name, so that a learner that was loaded has the same fingerprint."""
+    return json.dumps(values, sort_keys=True)
+
+
+def marks_in(path: str | os.PathLike[str], arrays: dict[str, AnyArray], text: dict[str, str]) -> TrainingMarks | None:
+    """Return the marks of training rows that a saved learner holds, or None if there are none.
+
+    Raises
+    ------
+    ValueError
+        If they are damaged: scores must not include training rows unnoticed.
+    """
     try:
         return TrainingMarks.unpacked(arrays, text)
-    except ValueError:  # the learner works without marks, and commands that need them report the damage
-        return None
+    except ValueError as error:
+        raise ValueError(f"{os.fspath(path)}: {error}") from error
 
 
 def _flaw_of_attributes(fitted: dict[str, Any]) -> str:

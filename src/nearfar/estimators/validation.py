@@ -16,6 +16,7 @@ from ..fit_warnings import LEARNER, warn
 from ..io.training_marks import TrainingMarks
 from ..numerics import checks
 from ..numerics.types import AnyArray, Ints
+from ..trust import TrustError
 
 WIDE_FEATURES = 3000  # number of features above which a d x d matrix may not fit into memory
 # messages of SciPy and Python about overflows inside a computation, which name no argument of the user
@@ -29,7 +30,7 @@ def error_context(estimator: object) -> Iterator[None]:
     before = LEARNER.set(name)
     try:
         yield
-    except NotFittedError:
+    except (NotFittedError, TrustError):
         raise
     except MemoryError as error:
         d = getattr(estimator, "n_features_in_", 0)

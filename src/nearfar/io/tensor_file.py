@@ -9,6 +9,7 @@ checksum, and copies all arrays before it writes them.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
@@ -224,6 +225,16 @@ def unpacked(data: bytes) -> tuple[dict[str, AnyArray], dict[str, str]]:
         return {name: arrays[name] for name in header}, metadata
     except (SafetensorError, *DAMAGED) as error:
         raise ValueError(f"not readable as safetensors: {shorten(str(error), PATH)}") from None
+
+
+def digest(arrays: Mapping[str, AnyArray], metadata: Mapping[str, str]) -> str:
+    """Return sixteen hexadecimal digits that identify named arrays and texts, in whatever order they are given."""
+    found = hashlib.sha256(json.dumps(sorted(metadata.items())).encode())
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        found.update(json.dumps([name, array.dtype.str, array.shape]).encode())
+        found.update(array.reshape(-1).view(np.uint8).data)
+    return found.hexdigest()[:16]
 
 
 def split(group: str, values: dict[str, Any]) -> tuple[dict[str, AnyArray], dict[str, Any]]:

@@ -20,7 +20,7 @@ from ..deep.networks.preprocessing import Preprocessing
 from ..expressions import modules_in
 from ..io.untrusted import read_json
 from ..quoting import PATH, quoted, shorten
-from ..trust import Origin, modules_of, refuse_untrusted
+from ..trust import Origin, modules_of
 
 # so that a product of two, such as epochs and batches, fits into 64 bits
 AtLeastOne = Annotated[int, Meta(ge=1, le=2**31 - 1)]
@@ -526,9 +526,10 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if self.origin is None:
             return changed
         typed = [module for name in NAMING_CODE if name in changes for module in modules_in(str(changes[name]))]
-        return changed._from(self.origin._replace(trusted=(*self.origin.trusted, *typed)))
+        return changed.read_from(self.origin._replace(trusted=(*self.origin.trusted, *typed)))
 
-    def _from(self, origin: Origin) -> TrainConfig:
+    def read_from(self, origin: Origin) -> TrainConfig:
+        """Return the config as that of a file, which may name trusted modules only."""
         return msgspec.structs.replace(self, origin=origin)
 
     @property
@@ -557,12 +558,6 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if self.origin is not None:
             return self.origin.trusted
         return tuple(module for name in NAMING_CODE for module in modules_in(getattr(self, name) or ""))
-
-    def refuse_untrusted(self) -> None:
-        """Raise a TrustError if a setting that was read from a file names a module that is not trusted."""
-        for name in NAMING_CODE:
-            for module in modules_in(getattr(self, name) or ""):
-                refuse_untrusted(module, f"{module} in its {name}", self.origin)
 
     def to_dict(self) -> dict[str, Any]:
         fields = dict(msgspec.to_builtins(self))
@@ -604,7 +599,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if not isinstance(fields, dict):
             raise TrainError(f"{path}: expected a JSON object with the settings of a run")
         config = msgspec.structs.replace(cls.of(**fields), given=cls.settings())  # the file has all settings
-        return config._from(Origin(os.fspath(path), modules_of(trust)))
+        return config.read_from(Origin(os.fspath(path), modules_of(trust)))
 
     @property
     def digest(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -13,28 +14,34 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
-from ..data import Dataset, Task
+from ..data import Dataset, Task, as_items
 from ..data.checks.training_items import TrainingItems
 from ..data.dataset import carve_validation
 from ..data.readers.in_memory import GIVEN, are_rows, as_column, even, images
 from ..deep.networks.embedder import Embedder
 from ..estimators.fitted import Fitted
 from ..estimators.validation import as_rows_and_numbers, error_context
+from ..io import tensor_file
+from ..io.training_marks import TrainingMarks
 from ..numerics import checks, constraints
 from ..numerics.types import AnyArray, Ints
-from .checkpoint import first_weights, preserve_random_state, read_about, save_tensors
+from .checkpoint import first_weights, preserve_random_state, read_about, save_tensors, shape_of
 from .config import TrainConfig, TrainError
 from .estimator_config import arguments_of, config_of
-from .features import embed
+from .features import Floats, as_bytes, embed, image_sizes_of
 from .interrupts import Interrupts
 from .listed_pairs import KnownPairs, refuse_classes
-from .loading import build_embedder, network_config
-from .run import RunFolder, open_run
+from .loading import build_embedder, folder_and_config, network_config
+from .pairs import embed_texts
+from .run import Run, RunFolder
 from .scoring import as_trained
 from .setup import build
 from .trainer import Trainer
 
 Self = TypeVar("Self", bound="DeepMetric")
+
+READ_BY = ("shape", "columns", "tokenizer", "prompt", "architecture", "text_architecture")
+"""Metadata of a checkpoint that determine, besides its weights, how items are read."""
 
 
 class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
@@ -200,11 +207,73 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
             X = as_column(X)
             if are_rows(X):
                 X = validate_data(self, even(X), dtype=[np.float64, np.float32], reset=False)
-            items = self._dataset(X, np.zeros(len(X), np.int64))
-            dataset, sizes = as_trained(items, self.config_, self._about, type(self).__name__)
-            Z = embed(self.network_, dataset, **sizes)
+            Z = self.embed(self._dataset(X, np.zeros(len(X), np.int64)))
         length = np.linalg.norm(Z, axis=1, keepdims=True)
         return Z / np.where(length > 0, length, 1)
+
+    @property
+    def takes(self) -> tuple[str, ...]:
+        """Kinds of items that the network embeds: "row", "image" or "text", or both of the last two."""
+        check_is_fitted(self)
+        text = ("text",) if "tokenizer" in self._about else ()
+        if len(shape_of(self._about)) == 3:
+            return ("image", *text)
+        return text or ("row",)
+
+    @property
+    def distance(self) -> str:
+        """Distance by which embeddings are compared: cosine, because those of `embed` have any length."""
+        return "cosine"
+
+    @property
+    def dimensions(self) -> int:
+        """Number of dimensions of an embedding."""
+        check_is_fitted(self)
+        return int(self.network_.embedding_dim)
+
+    @property
+    def trained_on(self) -> TrainingMarks | None:
+        """Marks of the items that it was trained on and that chose its weights; None if they are not known."""
+        return getattr(self, "_training_items", None)
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the weights and of how items are read, the same for the network that `load` restores."""
+        check_is_fitted(self)
+        reads = {name: self._about.get(name) for name in READ_BY}
+        text = {"reads": json.dumps(reads), "images": repr(image_sizes_of(self.config_))}
+        return tensor_file.digest(as_bytes(self.network_), text)
+
+    def embed(self, items: Any, *, layer: str = "embedding") -> AnyArray:
+        """Return the embeddings of items, which are those of `transform` before they get unit length.
+
+        Parameters
+        ----------
+        items : Dataset, array-like, or source
+            Items as for `transform`, a data set, or what `nearfar.data.as_items` takes, such as a folder or, for a
+            network of texts, a list of texts.
+        layer : {"embedding", "pooled"}
+            Output of the network to return.
+
+        Returns
+        -------
+        ndarray of float32, shape (n, d)
+            Embeddings, not normalized, to be compared by cosine distance.
+
+        Raises
+        ------
+        TrainError
+            If the network takes other items, or rows of another length.
+        DataError
+            If the network was trained on a table, and the items are from one with other columns; their order does not
+            matter.
+        """
+        check_is_fitted(self)
+        dataset = as_items(items, self.takes)
+        read, sizes = as_trained(dataset, self.config_, self._about, self._owner)
+        if dataset.kind == "text" and self.network_.text is not None:
+            return embed_texts(self.network_, read)
+        return embed(self.network_, read, layer=layer, **sizes)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the estimator to a folder in the format of a run, which `load` and the commands of `nearfar` read.
@@ -241,15 +310,21 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
             folder.describe(self.config_, device, weights=first_weights(self._about))
 
     @classmethod
-    def load(cls: type[Self], path: str | os.PathLike[str], *, trust: str | Collection[str] = ()) -> Self:
-        """Read what `save` wrote, or any run of `nearfar train`: the network of its best checkpoint.
+    def load(
+        cls: type[Self], path: Run | str | os.PathLike[str], *, which: str = "best", trust: str | Collection[str] = ()
+    ) -> Self:
+        """Read what `save` wrote, or any run of `nearfar train`.
 
         Parameters
         ----------
-        path : path
+        path : Run or path
             The folder.
+        which : {"best", "last", "trained"}
+            Checkpoint to use; "trained" is the best network that was trained, where something cheaper is kept as
+            "best".
         trust : str or collection of str
-            Modules of your own that the objective, the trunk and the sampler may name: the next `fit` runs them.
+            Modules of your own that the trunk may name, whose code is run, and the objective and the sampler, which
+            the next `fit` runs.
 
         Returns
         -------
@@ -260,14 +335,15 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         TrainError
             If the folder holds no run, or the run is damaged.
         TrustError
-            If a setting names a module that is not trusted.
+            If the trunk is of a module that is not trusted.
         """
-        folder = open_run(Path(path))
-        config = TrainConfig.from_json(folder.config, trust)
-        config.refuse_untrusted()  # checked here, because parameters of the estimator count as typed by the user
+        folder, config = folder_and_config(path if isinstance(path, Run) else Path(path), trust)
         metric = cls(**arguments_of(config), random_state=config.seed)
-        embedder = build_embedder(folder, config)
-        metric._keep(folder, network_config(config, read_about(folder.best)), embedder)
+        embedder = path.embedder if isinstance(path, Run) and which == "best" else None
+        if embedder is None:
+            embedder = build_embedder(folder, config, which)
+        about = read_about(folder.checkpoint(which))
+        metric._keep(folder, network_config(config, about), embedder, about)
         columns = metric._about.get("columns") or ()
         if columns:
             metric.feature_names_in_ = np.array(columns, dtype=object)
@@ -307,14 +383,16 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
                 trainer = Trainer(parts, folder, interrupts, progress=bool(self.verbose))
                 run = trainer.run()
             assert run.embedder is not None
-            self._keep(folder, parts.config, run.embedder)
+            self._keep(folder, parts.config, run.embedder, read_about(folder.best))
+            self._owner = type(self).__name__
         self.loss_curve_ = np.array([row["loss"] for row in trainer.position.rows])
         self.n_iter_ = len(self.loss_curve_)
 
-    def _keep(self, folder: RunFolder, config: TrainConfig, embedder: Embedder) -> None:
+    def _keep(self, folder: RunFolder, config: TrainConfig, embedder: Embedder, about: dict[str, Any]) -> None:
         self.network_ = embedder
         self.config_ = config
-        self._about = read_about(folder.best)
+        self._about = about
+        self._owner = str(folder.path)  # whose network it is, for messages
         self._training_items = TrainingItems.read(folder.training_items)
         self.best_epoch_ = self._about["epoch"]
         self.best_score_ = self._about["best"]
@@ -358,3 +436,36 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         tags.input_tags.three_d_array = True
         tags.transformer_tags.preserves_dtype = ["float32"]
         return tags
+
+
+def embed_run(
+    run: Run | str | Path,
+    dataset: Dataset | str | Path,
+    *,
+    layer: str = "embedding",
+    which: str = "best",
+    trust: str | Collection[str] = (),
+) -> Floats:
+    """Embed all items of a data set with the network of a run.
+
+    Parameters
+    ----------
+    run : Run, str or Path
+        The run or its folder.
+    dataset : Dataset, str or Path
+        The items, or a source that `nearfar.data.open_items` opens. Images are resized to the size that the network was
+        trained on.
+    layer, which, trust
+        As for `DeepMetric.embed` and `DeepMetric.load`, which load the network once for several sets.
+
+    Returns
+    -------
+    ndarray of float32, shape (n, d)
+        Embeddings, not normalized.
+
+    Raises
+    ------
+    TrainError, DataError
+        As `DeepMetric.load` and `DeepMetric.embed`.
+    """
+    return DeepMetric.load(run, which=which, trust=trust).embed(dataset, layer=layer)

@@ -8,8 +8,10 @@ from typing import Any
 from sklearn.utils import check_random_state
 
 from ..data.readers.in_memory import GIVEN
+from ..expressions import modules_in
 from ..quoting import quoted
-from .config import TrainConfig, TrainError
+from ..trust import TextOfFile
+from .config import NAMING_CODE, TrainConfig, TrainError
 
 PARAMETERS = ("objective", "trunk", "embedding_dim", "epochs", "batch_size", "lr", "augment", "validation")
 """Fields of `TrainConfig` that are parameters of the estimator."""
@@ -57,12 +59,30 @@ def config_of(metric: Any) -> TrainConfig:
     given = {name: getattr(metric, name) for name in PARAMETERS if getattr(metric, name) != usual[name]}
     if not metric.validation:  # without validation classes, one evaluation at the end is enough
         other.setdefault("eval_every", metric.epochs)
-    return TrainConfig.of(data=GIVEN, keep="trained", seed=seed, **given, **other)
+    config = TrainConfig.of(data=GIVEN, keep="trained", seed=seed, **plain(given), **plain(other))
+    texts = {name: value for name, value in {**given, **other}.items() if name in NAMING_CODE}
+    origins = [text.origin for text in texts.values() if isinstance(text, TextOfFile)]
+    if not origins:
+        return config
+    typed = [text for text in texts.values() if not isinstance(text, TextOfFile)]
+    trusted = [module for text in typed for module in modules_in(text)]
+    return config.read_from(origins[0]._replace(trusted=(*origins[0].trusted, *trusted)))
+
+
+def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings whose texts are no longer marked as those of a file."""
+    return {name: str(value) if isinstance(value, TextOfFile) else value for name, value in settings.items()}
 
 
 def arguments_of(config: TrainConfig) -> dict[str, Any]:
-    """Return the parameters of an estimator for this config; `settings` has the values that are not defaults."""
+    """Return the parameters of an estimator for this config; `settings` has the values that are not defaults.
+
+    Texts that name code stay those of the file that the config was read from, so that a fit refuses untrusted ones.
+    """
     fields = config.to_dict()
+    for name in NAMING_CODE:
+        if config.origin is not None and modules_in(fields[name] or ""):
+            fields[name] = TextOfFile.of(fields[name], config.origin)
     defaults = TrainConfig.of(data=GIVEN).to_dict()
     others = fields.keys() - {*PARAMETERS, *ONLY_OF_RUNS}
     settings = {name: value for name, value in fields.items() if name in others and value != defaults[name]}

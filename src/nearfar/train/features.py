@@ -316,10 +316,18 @@ def _digest_of_network(module: nn.Module) -> str:
     digest = hashlib.sha256(f"{type(module).__qualname__} {layers}".encode())
     for file in sorted({_file_of(type(part)) for part in module.modules()} - {""}):
         digest.update(Path(file).read_bytes())
-    for name, value in module.state_dict().items():
+    for name, value in as_bytes(module).items():
         digest.update(name.encode())
-        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+        digest.update(value.data)
     return digest.hexdigest()
+
+
+def as_bytes(module: nn.Module) -> dict[str, NDArray[np.uint8]]:
+    """Return the bytes of every tensor of a network, by name."""
+    tensors = module.state_dict()
+    return {
+        name: value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy() for name, value in tensors.items()
+    }
 
 
 def _file_of(kind: type) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
-from ..data import Dataset, Task, open_items
+from ..data import Dataset, Task
 from ..data.checks.columns import scale_warning
 from ..data.checks.shared_images import remark_shared
 from ..data.dataset import images_once, some
@@ -99,73 +99,6 @@ class Result(NamedTuple):
         return STANDARDIZED if self.standardized else RAW
 
 
-def embed_run(
-    run: Run | str | Path,
-    dataset: Dataset | str | Path,
-    *,
-    layer: str = "embedding",
-    which: str = "best",
-    trust: str | Collection[str] = (),
-) -> Floats:
-    """Embed all items of a data set with the network of a run.
-
-    Parameters
-    ----------
-    run : Run, str or Path
-        The run or its folder.
-    dataset : Dataset, str or Path
-        The items, or a source that `nearfar.data.open_items` opens. Images are resized to the size that the network was
-        trained on.
-    layer : {"embedding", "pooled"}
-        Output of the network to return.
-    which : {"best", "last", "trained"}
-        Checkpoint to use; "trained" is the best network that was trained, where something cheaper is kept as "best".
-    trust : str or collection of str
-        Modules of your own that the settings of the run may name; their code is run.
-
-    Returns
-    -------
-    ndarray of float32, shape (n, d)
-        Embeddings, not normalized.
-
-    Raises
-    ------
-    TrainError
-        If the network takes rows and the items are images, or the reverse, or rows of another length.
-    DataError
-        If the network was trained on a table, and the items are from one with other columns; their order does not
-        matter.
-    """
-    dataset = dataset if isinstance(dataset, Dataset) else open_items(dataset)
-    return RunEmbedder(run, layer=layer, which=which, trust=trust)(dataset)
-
-
-class RunEmbedder:
-    """Embed several data sets with the network of a run, which is loaded once; arguments as for `embed_run`."""
-
-    def __init__(
-        self,
-        run: Run | str | Path,
-        *,
-        layer: str = "embedding",
-        which: str = "best",
-        trust: str | Collection[str] = (),
-    ) -> None:
-        folder, config = folder_and_config(run, trust)
-        self.owner = str(folder.path)
-        self.layer = layer
-        self.about = read_about(folder.checkpoint(which))
-        self.config = network_config(config, self.about)
-        self.network = _network(run, folder, config, which)
-
-    def __call__(self, dataset: Dataset) -> Floats:
-        """Embed all items of a set, (n, d)."""
-        items, sizes = as_trained(dataset, self.config, self.about, self.owner)
-        if dataset.kind == "text" and self.network.text is not None:
-            return embed_texts(self.network, items)
-        return embed(self.network, items, layer=self.layer, **sizes)
-
-
 def _network(run: Run | str | Path, folder: RunFolder, config: TrainConfig, which: str) -> Embedder:
     """Return the network of a run: the one in memory, or that of a checkpoint."""
     if which == "best" and isinstance(run, Run) and run.embedder is not None:
@@ -181,7 +114,7 @@ def as_trained(
     Raises
     ------
     TrainError, DataError
-        As `embed_run`; `owner` is whose network it is.
+        As `DeepMetric.embed`; `owner` is whose network it is.
     """
     shape = shape_of(about)
     columns = columns_of(about)
@@ -209,16 +142,6 @@ def tokens_of(about: dict[str, Any], owner: str, name: str) -> Tokens:
     if not isinstance(content, str):
         raise TrainError(f"{name}: expected rows or images, because the network of {owner} does not embed texts")
     return Tokens(content, f"checkpoint of {owner}", prompt_of(about))
-
-
-def takes_texts(run: str | Path) -> bool:
-    """Return whether the network of a run embeds texts."""
-    return "tokenizer" in read_about(RunFolder(run).checkpoint("best"))
-
-
-def takes_images(run: str | Path) -> bool:
-    """Return whether the network of a run embeds images."""
-    return len(shape_of(read_about(RunFolder(run).checkpoint("best")))) == 3
 
 
 def _check_kind(dataset: Dataset, shape: tuple[int, ...], run: str) -> None:

@@ -24,7 +24,7 @@ def ask_teachers(objective: nn.Module, items: Dataset, config: TrainConfig, star
     """
     for part in objective.modules():
         if isinstance(part, Distill) and part.run is not None:
-            from .scoring import embed_run
+            from .estimator import embed_run  # for start-up time: it loads scikit-learn
 
             try:
                 rows = embed_run(resolve_source(part.run, start), items, trust=config.modules())

@@ -20,9 +20,10 @@ from ..evaluation.generalization import diversity, h_divergence, joint_error
 from ..evaluation.intervals import PARTS, Interval, subset_recall
 from ..numerics.types import AnyArray
 from .config import TrainConfig
+from .estimator import DeepMetric
 from .loading import folder_and_config
 from .run import Run, write_json
-from .scoring import RunEmbedder, task_of
+from .scoring import task_of
 
 THEORY = "theory.json"
 SPLITS = 10  # number of random splits into halves
@@ -119,9 +120,9 @@ def theory_of_run(run: Run | str | Path, *, which: str = "best", seed: int = 0, 
     """
     folder, config = folder_and_config(run, trust)
     task = task_of(run)
-    rows = RunEmbedder(run, which=which, trust=trust)
-    seen = rows(task.train)
-    unseen = rows(task.test)
+    network = DeepMetric.load(run, which=which, trust=trust)
+    seen = network.embed(task.train)
+    unseen = network.embed(task.test)
     found = _measured(seen, task.train, unseen, task.test, config, seed)
     write_json(folder.path / THEORY, found.to_dict())
     return found

@@ -43,6 +43,14 @@ def are_paths(X: Any) -> bool:
     return any(isinstance(path, str | os.PathLike) for path in X)
 
 
+def are_pictures(X: Any) -> bool:
+    """Return whether items are images in memory: uint8 of shape (n, H, W) or (n, H, W, C), or a list of pictures."""
+    shape = getattr(X, "shape", ())
+    if len(shape) > 1:
+        return len(shape) > 2 and X.dtype == np.uint8
+    return _are_separate(X) and np.asarray(X[0]).dtype == np.uint8
+
+
 def even(X: Any) -> Any:
     """Return rows unchanged; raise a DataError if they differ in length."""
     if not isinstance(X, Mapping) and len(getattr(X, "shape", (0,))) == 1 and hasattr(X, "__len__"):
@@ -59,7 +67,7 @@ def _are_separate(X: Any) -> bool:
     return np.ndim(next(iter(X), 0)) > 1
 
 
-def images(X: Any, labels: NDArray[np.int64], name: str = "X") -> Dataset:
+def images(X: Any, labels: NDArray[np.int64] | Sequence[str], name: str = "X") -> Dataset:
     """Return images with their labels as a data set.
 
     Parameters
@@ -67,7 +75,7 @@ def images(X: Any, labels: NDArray[np.int64], name: str = "X") -> Dataset:
     X : array-like
         uint8 images of shape (n, H, W) or (n, H, W, C) with C 1 or 3, a list of such images of one size, or a list of
         paths of image files.
-    labels : ndarray of int64, shape (n,)
+    labels : ndarray of int64, or sequence of str, shape (n,)
         Class of each image.
     name : str
         Name of the data set.
@@ -105,7 +113,7 @@ def _stacked(name: str, X: Any) -> NDArray[Any]:
     return np.stack(arrays)
 
 
-def _files(name: str, column: Sequence[Any], labels: NDArray[np.int64]) -> Dataset:
+def _files(name: str, column: Sequence[Any], labels: NDArray[np.int64] | Sequence[str]) -> Dataset:
     no_paths = [i for i, path in enumerate(column) if not isinstance(path, str | os.PathLike)]
     if no_paths:
         first = f"number {no_paths[0]} is {quoted(column[no_paths[0]])}"

@@ -9,7 +9,6 @@ solution in the feature space.
 from __future__ import annotations
 
 import copy
-import os
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +18,7 @@ from sklearn.utils.validation import check_consistent_length
 
 import nearfar
 
-from ...estimators.base import KernelMetric, MetricLearner, Supervised, Workspace, error_context, with_signature_hint
+from ...estimators.base import KernelMetric, MetricLearner, Supervised, Workspace, with_signature_hint
 from ...labels import as_array
 from ...numerics import checks
 from ...numerics.kernels import Kernel
@@ -206,14 +205,8 @@ class Kernelized(KernelMetric):
         tags.target_tags.required = self._linear().__sklearn_tags__().target_tags.required
         return tags
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Save the settings and fitted arrays to a file; the linear learner is saved as its name and settings.
-
-        Parameters
-        ----------
-        path : str or path-like
-            File to write.
-        """
+    def _contents(self) -> tuple[dict[str, AnyArray], dict[str, str]]:
+        """Return what a saved learner holds; the linear learner is its name and settings."""
         inner = self._linear()
         shadow = copy.copy(self)
         plain = {}
@@ -221,9 +214,8 @@ class Kernelized(KernelMetric):
             plain[name] = value.tolist() if isinstance(value, np.ndarray) else value
         shadow.learner = {"class": type(inner).__name__, "settings": plain}
         shadow.__dict__.pop("learner_", None)
-        with error_context(self):
-            shadow._linear()
-            super(Kernelized, shadow).save(path)
+        shadow._linear()
+        return super(Kernelized, shadow)._contents()
 
     def _restored(self) -> Kernelized:
         return self.set_params(learner=self._linear())

@@ -120,22 +120,14 @@ class NetworkLearner(Fitted):
         kept = {key: value for key, value in vars(self).items() if key.endswith("_") and not key.startswith("_")}
         return {key: value for key, value in kept.items() if key != "network_"}
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write settings, weights and fitted arrays to a safetensors file, which `load` reads.
-
-        Raises
-        ------
-        ValueError
-            If a setting, such as a random generator, is not a number, a text or a sequence of these.
-        """
-        check_is_fitted(self)
+    def _contents(self) -> tuple[dict[str, AnyArray], dict[str, str]]:
+        """Return what a saved learner holds: settings, weights and fitted arrays."""
         fitted = self._fitted()
         arrays = {f"fit/{key}": value for key, value in fitted.items() if _is_numbers(value)}
         weights = {f"net/{key}": value.detach().cpu().numpy() for key, value in self.network_.state_dict().items()}
         plain = {key: value for key, value in fitted.items() if f"fit/{key}" not in arrays}
         text = {"class": type(self).__name__, "settings": _json(self.get_params()), "fitted": _json(plain)}
-        marks, about_marks = self._packed_marks()
-        tensor_file.write(path, arrays | weights | marks, {"format": FORMAT, **text, **about_marks})
+        return arrays | weights, {"format": FORMAT, **text}
 
     @classmethod
     def load(cls: type[Self], path: str | os.PathLike[str]) -> Self:
@@ -156,7 +148,7 @@ class NetworkLearner(Fitted):
         except (KeyError, TypeError, AttributeError, ValueError, RuntimeError) as error:
             why = shorten(" ".join(str(error).split()), 2 * PATH)
             raise ValueError(f"{os.fspath(path)} holds no {kind.__name__} of this version: {why}") from error
-        learner._training_marks = marks_in(arrays, text)
+        learner._training_marks = marks_in(path, arrays, text)
         return learner
 
     @classmethod
@@ -210,7 +202,7 @@ def _json(values: dict[str, Any]) -> str:
             json.dumps(value, default=_plain)
         except TypeError as error:
             raise ValueError(f"{key}={value!r} cannot be saved; only numbers, text and arrays can") from error
-    return json.dumps(values, default=_plain)
+    return json.dumps(values, default=_plain, sort_keys=True)
 
 
 def _plain(value: Any) -> Any:

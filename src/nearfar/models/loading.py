@@ -1,27 +1,21 @@
-"""Saved models by their path, or by their name on the Hugging Face hub; nothing that they bring is run."""
+"""Models by their path, by their name on the Hugging Face hub, or by the name of a pretrained encoder.
+
+Nothing that they bring is run.
+"""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from importlib import import_module
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
-from .catalog import BY_NAME
-from .io import tensor_file
-from .io.hub_access import hub_cache_if_offline
-from .io.uris import is_folder
-from .quoting import quoted, shorten
+from ..catalog import BY_NAME
+from ..io import tensor_file
+from ..io.uris import is_folder
+from .hub import HUB, fetched
 
-HUB = "hf://"
-ADDRESS = re.compile(
-    r"(?P<repository>[\w.-]+/[\w.-]+)(?:@(?P<revision>refs/pr/\d+|(?:[\w.-]|%2[Ff])+))?(?P<inner>(?:/[\w.-]+)*)"
-)
-"""A slash in a revision is written as %2F, because the path in the repository begins at the first other slash."""
 INDEX_FORMAT = "nearfar index"  # how the format of an index file begins
-FILES = ("*.safetensors", "*.json", "*.csv", "*.jsonl", "*.txt")  # of a run or a learner; no code, and no pickles
 
 
 def load(source: str | Path, *, trust: str | Collection[str] = ()) -> Any:
@@ -109,32 +103,6 @@ def load_learner(path: Path) -> Any:
     if not hasattr(kind, "load"):
         raise ValueError(f"{path} holds no learner of nearfar")
     return kind.load(path)
-
-
-def fetched(name: str) -> Path:
-    """Return where the files of ``hf://owner/name`` are on this machine, fetching those that are not."""
-    address = name.removeprefix(HUB)
-    parts = ADDRESS.fullmatch(address)
-    if parts is None or ".." in address:
-        expected = "hf://owner/name, hf://owner/name@revision (with %2F for a slash in it) or a path in it"
-        raise ValueError(f"expected {expected}, got {quoted(name)}")
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
-    revision = None if parts["revision"] is None else unquote(parts["revision"])
-    inner = parts["inner"].strip("/")
-    try:
-        with hub_cache_if_offline():
-            found = snapshot_download(parts["repository"], revision=revision, allow_patterns=list(FILES))
-        folder = Path(found)
-    except LocalEntryNotFoundError as error:
-        raise FileNotFoundError(f"{name}: not in the local cache, and the hub cannot be asked") from error
-    except HfHubHTTPError as error:
-        raise FileNotFoundError(f"{name}: the hub has none that can be read ({shorten(str(error))})") from error
-    path = folder / inner
-    if not path.exists():
-        raise FileNotFoundError(f"{name}: there is no {quoted(inner)} in it")
-    return path
 
 
 def _only_learner(folder: Path, source: str | Path) -> Path:

@@ -1,13 +1,11 @@
 """Models are loaded by path or by their name on the hub, and nothing that they bring is run."""
 
-import json
-
 import numpy as np
 import pytest
 
 import nearfar
-from nearfar.hub import fetched
 from nearfar.index import Index
+from nearfar.models.hub import fetched
 
 rng = np.random.default_rng(0)
 
@@ -96,21 +94,3 @@ def test_what_is_no_model_is_told(tmp_path, learner):
     data.write_bytes(b"\x80\x04cos\nsystem\n.")
     with pytest.raises(ValueError, match=r"pickle\.safetensors"):
         nearfar.load(data)
-
-
-def test_modules_of_strangers_are_not_imported(tmp_path):
-    pytest.importorskip("torch")
-    from nearfar.train import TrainConfig, train
-    from nearfar.trust import TrustError
-
-    np.savez(tmp_path / "rows.npz", X=rng.normal(size=(80, 6)).astype(np.float32), y=np.arange(80) % 8)
-    train(
-        TrainConfig.of(data=str(tmp_path / "rows.npz"), trunk="mlp", steps=3, epochs=1),
-        tmp_path / "run",
-        progress=False,
-    )
-    settings = json.loads((tmp_path / "run/config.json").read_text())
-    settings["objective"] = "strangers:Loss()"
-    (tmp_path / "run/config.json").write_text(json.dumps(settings))
-    with pytest.raises(TrustError, match="strangers"):
-        nearfar.load(tmp_path / "run")

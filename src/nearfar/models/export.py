@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import __version__
-from .extras import require
-from .io.atomic_files import atomic_write
-from .numerics.types import AnyArray
+from .. import __version__
+from ..extras import require
+from ..io.atomic_files import atomic_write
+from ..numerics.types import AnyArray
 
 if TYPE_CHECKING:
-    from .estimators.mahalanobis import Mahalanobis
-    from .train import TrainConfig
+    from ..estimators.mahalanobis import Mahalanobis
+    from ..train import TrainConfig
 
 __all__ = ["export_learner", "export_run"]
 
@@ -80,11 +80,11 @@ def export_run(
     require("torch", "onnx", "onnxscript", "onnxruntime")
     import torch
 
-    from .train import TrainConfig, load_embedder
-    from .train.checkpoint import read_about, shape_of
-    from .train.loading import network_config
-    from .train.run import RunFolder
-    from .train.setup import unfold
+    from ..train import TrainConfig, load_embedder
+    from ..train.checkpoint import read_about, shape_of
+    from ..train.loading import network_config
+    from ..train.run import RunFolder
+    from ..train.setup import unfold
 
     embedder = load_embedder(Path(run), which, trust=trust).cpu()
     unfold(embedder)  # runtimes do so themselves
@@ -124,7 +124,7 @@ def _resizing(config: TrainConfig) -> dict[str, Any]:
 
     The network in the file normalizes the pixels itself.
     """
-    from .train.features import resizing_of
+    from ..train.features import resizing_of
 
     resizing = resizing_of(config)
     if resizing is None:
@@ -188,7 +188,7 @@ def export_learner(learner: Mahalanobis, out: str | os.PathLike[str]) -> None:
     require("onnx", "onnxruntime")
     from onnx import TensorProto, helper, numpy_helper
 
-    from .estimators.fitted import nameless
+    from ..estimators.fitted import nameless
 
     if not hasattr(learner, "get_mahalanobis_matrix"):
         raise ValueError(

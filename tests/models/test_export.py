@@ -17,12 +17,12 @@ ort = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
 
 import nearfar
-from nearfar import export
 from nearfar.data import Dataset, open_dataset, open_items
+from nearfar.models import export
 from nearfar.train import TrainConfig, embed_run, train
 from nearfar.trust import TrustError
 
-from .commands import run
+from ..commands import run
 
 rng = np.random.default_rng(0)
 

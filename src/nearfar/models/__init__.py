@@ -1,0 +1,12 @@
+"""Models that embed items: loading them, pretrained encoders, and export.
+
+>>> import nearfar
+>>> nearfar.load("missing.safetensors")
+Traceback (most recent call last):
+FileNotFoundError: missing.safetensors: no such run or learner
+"""
+
+from .loading import load, load_learner
+from .model import Model
+
+__all__ = ["Model", "load", "load_learner"]

@@ -1,0 +1,53 @@
+"""What a model is: anything that turns items into vectors, trained or not, in memory or loaded from a file."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Protocol
+
+from ..io.training_marks import TrainingMarks
+from ..numerics.types import AnyArray
+
+
+class Model(Protocol):
+    """What `nearfar.load` returns: a learner, a trained network or a pretrained encoder.
+
+    >>> import numpy as np
+    >>> from nearfar import RCA
+    >>> model = RCA().fit(np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 4)
+    >>> model.takes, model.distance, model.dimensions, model.embed(np.ones((2, 3))).shape
+    (('row', 'image'), 'euclidean', 3, (2, 3))
+    """
+
+    @property
+    def takes(self) -> tuple[str, ...]:
+        """Kinds of items that it embeds: some of "row", "image" and "text"."""
+        ...
+
+    @property
+    def distance(self) -> str:
+        """Distance by which its embeddings are compared: "cosine", "euclidean" or "sqeuclidean"."""
+        ...
+
+    @property
+    def dimensions(self) -> int:
+        """Number of dimensions of an embedding."""
+        ...
+
+    @property
+    def trained_on(self) -> TrainingMarks | None:
+        """Fingerprints of the items that it was trained on; None if they are not known."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of all that determines its embeddings, the same before `save` and after `nearfar.load`."""
+        ...
+
+    def embed(self, items: Any) -> AnyArray:
+        """Return the embeddings (n, d) of items: a `Dataset`, rows, images, texts, paths of images, or a source."""
+        ...
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model, so that `nearfar.load` restores it."""
+        ...
