@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from docstring_parser import parse_from_object
 from sklearn.datasets import load_digits
 
 pytest.importorskip("torch")
@@ -22,6 +23,7 @@ import nearfar
 import nearfar.evaluation
 from nearfar import cli
 from nearfar.catalog import METHODS
+from nearfar.cli.given import make_config
 from nearfar.cli.listing import description
 from nearfar.cli.reporting import pictures_of
 from nearfar.data import images_from, open_dataset
@@ -188,12 +190,17 @@ def test_every_command_has_help_with_an_example(command, capsys, monkeypatch):
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c not in ("list", "doctor")])
 def test_every_option_has_help(command):
-    from inspect import getdoc, signature
+    for argument in cli.app[command].assemble_argument_collection(parse_docstring=True):
+        assert argument.children or argument.parameter.help, argument.name
 
-    function = cli.app[command].default_command
-    text = getdoc(function)
-    for name in signature(function).parameters:
-        assert f"\n{name}\n    " in text, name
+
+def test_every_text_on_an_option_is_shown():
+    for command in COMMANDS:
+        known = cli.app[command].assemble_argument_collection(parse_docstring=True)
+        shown = {argument.field_info.name: argument.parameter.help for argument in known}
+        texts = parse_from_object(cli.app[command].default_command).params
+        for text in texts:
+            assert shown[text.arg_name.rpartition(".")[2]] == text.description, f"{command}: {text.arg_name}"
 
 
 def test_list_shows_what_every_method_is(capsys, monkeypatch):
@@ -1265,17 +1272,17 @@ def test_epochs_beside_steps_are_not_overridden_in_silence(digits, capsys, monke
     assert code == 2
     assert "(run's / given): steps: 3 / None; epochs: 1 / 3 (a run with `steps` ends within an epoch" in err
     chosen = {"data": "digits", "epochs": 3}
-    config = cli.make_config(chosen, (), "facility_location/cub")
+    config = make_config(chosen, "facility_location/cub")
     assert (config.epochs, config.steps) == (3, None)
-    assert cli.make_config({"data": "digits"}, ("steps=7",), "characters/glyphs").steps == 7
-    assert cli.make_config({"data": "digits"}, (), "facility_location/cub", varied=("epochs",)).steps is None
+    assert make_config({"data": "digits", "steps": 7}, "characters/glyphs").steps == 7
+    assert make_config({"data": "digits"}, "facility_location/cub", varied=("epochs",)).steps is None
 
 
 def test_ctrl_c_exits_with_130(capsys, monkeypatch):
     def stopped(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "make_config", stopped)
+    monkeypatch.setattr(cli.training, "make_config", stopped)
     code, _, err = run(capsys, monkeypatch, "train", "digits", "--out", "RUN")
     assert code == 130
     assert "--resume" in err
@@ -1291,7 +1298,7 @@ def test_a_signal_stops_also_what_turns_it_into_an_error(capsys, monkeypatch, nu
         except KeyboardInterrupt:
             raise ImportError("cannot load module more than once per process") from None
 
-    monkeypatch.setattr(cli, "make_config", importing)
+    monkeypatch.setattr(cli.training, "make_config", importing)
     kept = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         code, _, err = run(capsys, monkeypatch, "compare", "digits", "--objective", "TripletLoss()", "--out", "RUNS")
@@ -1393,7 +1400,7 @@ def test_a_lack_of_threads_is_told_in_one_line(capsys, monkeypatch):
     def crowded(*_, **__):
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(cli, "make_config", crowded)
+    monkeypatch.setattr(cli.training, "make_config", crowded)
     code, _, err = run(capsys, monkeypatch, "train", "digits", "--out", "RUN")
     assert (code, err.count("\n")) == (2, 1)
     assert "the system allows no more threads (see ulimit -u)" in err

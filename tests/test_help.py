@@ -2,7 +2,7 @@
 
 import csv
 import re
-from inspect import getdoc, signature
+from inspect import getdoc
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ pytest.importorskip("jinja2")
 pytest.importorskip("uvicorn")
 
 from nearfar import cli
-from nearfar.cli.options import DEFAULTS_IN_HELP
+from nearfar.cli.setting_texts import setting_defaults, setting_texts
 from nearfar.report import compare
 from nearfar.train import TrainConfig
 
@@ -38,15 +38,36 @@ def example_of(command):
     return [first or second for first, second in re.findall(r'"([^"]*)"|([^\s"]+)', line)]
 
 
-def test_defaults_that_help_shows_hold():
-    config = TrainConfig.of(data="digits")
-    for name, shown in DEFAULTS_IN_HELP.items():
-        assert str(getattr(config, name)) == shown, name
+def options_of(command):
+    """The options of a command, by their names in Python; those of a group of options stand for themselves."""
+    known = cli.app[command].assemble_argument_collection(parse_docstring=True)
+    return {argument.field_info.name: argument for argument in known if not argument.children}
+
+
+def test_help_says_of_a_setting_what_its_docstring_says():
+    defaults = setting_defaults()
+    assert {name: defaults[name] for name in TrainConfig.defaults()} == {
+        name: tuple(value) if isinstance(value, list) else value for name, value in TrainConfig.defaults().items()
+    }
+    assert list(setting_texts()) == list(TrainConfig.settings())
+    docstring = " ".join(getdoc(TrainConfig).split())
+    for name, text in setting_texts().items():
+        assert text in docstring, name
+        assert text.endswith("."), name
+
+
+def test_options_that_are_settings_have_the_help_and_the_default_of_the_setting():
+    settings = setting_texts().keys() & options_of("train").keys() - {"final"}  # which names a run
+    assert {"data", "objective", "epochs", "test_classes", "skip_bad", "keep"} < settings
+    for name in settings:
+        option = options_of("train")[name].parameter
+        assert option.help.removesuffix(" Repeat for several.") == setting_texts()[name], name
+        if callable(option.show_default):
+            assert option.show_default(None) == str(setting_defaults()[name]), name
 
 
 def test_compare_takes_the_options_of_train():
-    options = {command: set(signature(cli.app[command].default_command).parameters) for command in ("train", "compare")}
-    assert options["train"] - options["compare"] == OF_ONE_RUN - {"data", "out"}
+    assert options_of("train").keys() - options_of("compare").keys() == OF_ONE_RUN - {"data", "out"}
 
 
 @pytest.mark.parametrize("command", ["train", "compare"])
@@ -63,9 +84,9 @@ def test_either_all_options_are_in_named_groups_or_they_are_few(command, capsys,
     code, out, _ = run(capsys, monkeypatch, command, "--help")
     assert code == 0
     panels = dict(re.findall(r"╭─ ([\w ]+) ─+╮\n(.*?)╰", out, re.DOTALL))
-    known = signature(cli.app[command].default_command).parameters.values()
+    known = options_of(command).values()
     if set(panels) <= {"Arguments", "Parameters"}:
-        assert len([p for p in known if p.kind is p.KEYWORD_ONLY]) <= MOST_UNGROUPED
+        assert len([option for option in known if option.index is None]) <= MOST_UNGROUPED
     else:
         assert not re.findall(r"│[ *]*(-[\w-]+)", panels.get("Parameters", ""))
     assert '[default: ""]' not in out

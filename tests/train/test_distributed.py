@@ -13,7 +13,8 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from nearfar.cli.options import MESSAGE_FOLDER, first_failure, folder_of_own_modules
+from nearfar.cli.launching import MESSAGE_FOLDER, first_failure
+from nearfar.cli.own_code import folder_of_own_modules
 from nearfar.train import TrainConfig, TrainError, open_run, train
 from nearfar.train.checkpoint import load_tensors, read_about
 from nearfar.train.setup import Step
@@ -244,7 +245,7 @@ from nearfar import cli
 def fall(*given, **named):
     raise RuntimeError("the other process is gone")
 
-cli.make_config = fall
+cli.training.make_config = fall
 sys.argv = ["nearfar", "train", "digits", "--out", "run"]
 cli.main()
 """

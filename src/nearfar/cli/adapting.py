@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from ..quoting import quoted
 from .encoding import say
-from .options import check_out
+from .outputs import check_out
 
 if TYPE_CHECKING:
     from ..data import Dataset

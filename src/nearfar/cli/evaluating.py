@@ -20,17 +20,13 @@ from .options import (
     RUN,
     VERIFICATION,
     Distance,
-    Images,
-    Label,
-    Name,
+    ItemOptions,
     Quiet,
-    SkipBad,
-    TestClasses,
     Trust,
-    check_out,
-    option,
+    with_default,
 )
 from .outcome import Outcome, as_json
+from .outputs import check_out
 
 if TYPE_CHECKING:
     from .embedding import Selection
@@ -53,21 +49,20 @@ ONLY_WITH = {
 """The protocols that use an option."""
 
 
-group_score_help = option("group_score", RETRIEVAL, {"group_score": "best"})
+group_score_help = with_default("best", RETRIEVAL)
 
 
 def few_shot(name: str) -> Parameter:
     """Return the help of an option of few-shot episodes: its group, and its default."""
-    return option(name, FEW_SHOTS, FEW_SHOT)
+    return with_default(FEW_SHOT[name], FEW_SHOTS) if name in FEW_SHOT else Parameter(group=FEW_SHOTS)
 
 
 def evaluate(
     source: Path,
     data: str | None = None,
     *,
-    classes: TestClasses = (),
-    label: Label = None,
-    name: Name = None,
+    classes: Annotated[tuple[str, ...], Parameter(name="--test-class", show_default=False, group=DATA)] = (),
+    items: ItemOptions = ItemOptions(),
     protocol: Annotated[Measured, Parameter(group=MEASURED)] = "retrieval",
     distance: Distance = None,
     ks: Annotated[tuple[int, ...], Parameter(name="--ks", show_default=False, group=RETRIEVAL)] = (),
@@ -78,8 +73,6 @@ def evaluate(
     queries: Annotated[int | None, few_shot("queries")] = None,
     episodes: Annotated[int | None, few_shot("episodes")] = None,
     classifier: Annotated[Literal["prototype", "nearest", "scores"] | None, few_shot("classifier")] = None,
-    images: Images = (),
-    skip_bad: SkipBad = False,
     seen_too: Annotated[bool, Parameter(name="--all", group=DATA)] = False,
     rerank: Annotated[str | None, Parameter(group=RETRIEVAL)] = None,
     group_by: Annotated[str | None, Parameter(group=RETRIEVAL)] = None,
@@ -106,9 +99,6 @@ def evaluate(
         zip.
     classes
         Score these classes only: a name, or the beginning of names. Repeat for several.
-    label
-        Column of a table that holds the classes. By default `label`; in a table of numbers also `class`, `target`
-        or `y`.
     protocol
         retrieval: nearest neighbors and clustering; subsets: Recall@K of ten disjoint parts with an interval, as in the
         JRD paper; verification: same class or not, by one threshold; identification: queries are assigned to a class
@@ -134,14 +124,6 @@ def evaluate(
     classifier
         Classify few-shot queries by the nearest class mean, the nearest support sample, or the highest score of the
         pair network of the run.
-    name
-        Column of a table that holds the names of its rows. By default `name`, or a column such as id, sku, item_id or
-        uid, if its cells are different.
-    images
-        Also read images from this folder, if the paths in a table, or links, lead out of the folder of DATA. Repeat for
-        several.
-    skip_bad
-        Skip images of DATA that cannot be decoded; their number is reported.
     seen_too
         Include items of DATA that the run or the learner was trained on; by default they are left out.
     rerank
@@ -160,14 +142,10 @@ def evaluate(
     theory
         For a run, also print and add to its report the H-divergence and the joint error of seen and unseen classes,
         their diversity, and Recall@K of ten disjoint parts of the test.
-    trust
-        Allow a run to import your module, such as mynets; its code is executed. Repeat for several modules.
     out
         Also write the scores, their protocol and the scores of the raw rows to this .json file.
     json
         Print these as JSON instead of a table.
-    quiet
-        Print errors only.
     """
     if out is not None:
         check_json_file(out)
@@ -178,7 +156,7 @@ def evaluate(
     if theory:
         check_theory(source, data)
     check_distance(distance, protocol, classifier)
-    if label is not None and protocol == "one-shot-runs":
+    if items.label is not None and protocol == "one-shot-runs":
         raise ValueError("--label: does not work with --protocol one-shot-runs, which does not read a table")
     from .embedding import select_items
 
@@ -187,9 +165,11 @@ def evaluate(
     check_protocol(protocol, given)
     how: dict[str, Any] = {"seen_too": seen_too, "distance": distance}
     how |= {"group_by": group_by, "group_score": group_score or "best"}
-    selection = select_items(data, classes, label=label, name=name, skip_bad=skip_bad, files=[source], **how)
+    selection = select_items(
+        data, classes, label=items.label, name=items.name, skip_bad=items.skip_bad, files=[source], **how
+    )
     options |= {"dims": dims, "storage": storage, "theory": theory}
-    with images_from(*images), trusting(*trust):
+    with images_from(*items.images), trusting(*trust):
         found = scored_by(protocol, source, selection, options, FEW_SHOT | given)
     if out is not None:
         with atomic_write(out) as file:

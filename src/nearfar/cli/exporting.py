@@ -8,7 +8,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from .encoding import say
-from .options import RUN, Out, Overwrite, Trust, check_out
+from .options import RUN, Out, Overwrite, Trust
+from .outputs import check_out
 
 
 def export(
@@ -31,10 +32,6 @@ def export(
         The .onnx file.
     int8
         Store the weights of a network as 8-bit integers: a quarter of the size, and nearly the same embeddings.
-    overwrite
-        Replace an existing OUT.
-    trust
-        Allow a run to import your module, such as mynets; its code is executed. Repeat for several modules.
     """
     from ..models import load_learner
     from ..models.export import export_learner, export_run

@@ -43,7 +43,7 @@ def data(
         return
     known = public_set(name)
     if out is not None:
-        from .options import check_out
+        from .outputs import check_out
 
         if out.suffix != ".zip":
             raise ValueError(f"--out: {out}: expected a file that ends in .zip")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -18,19 +18,13 @@ from .options import (
     DATA,
     TRAINING,
     DistanceName,
-    Images,
-    Label,
-    Name,
+    ItemOptions,
     Out,
     Overwrite,
     Quiet,
-    SkipBad,
-    Split,
-    Standardize,
-    TestClasses,
-    TestData,
-    check_out,
+    SplitOptions,
 )
+from .outputs import check_out
 
 if TYPE_CHECKING:
     from ..data import Dataset, Task
@@ -45,16 +39,11 @@ def fit(
     learner: str,
     *,
     out: Out,
-    test: TestData = None,
-    test_classes: TestClasses = (),
-    split: Annotated[Split, Parameter(group=DATA)] = "classes",
-    label: Label = None,
-    name: Name = None,
-    standardize: Standardize = False,
+    split: SplitOptions = SplitOptions(),
+    items: ItemOptions = ItemOptions(),
+    standardize: Annotated[bool, Parameter(group=DATA)] = False,
     distance: Annotated[DistanceName | None, Parameter(group=TRAINING)] = None,
     seed: Annotated[int, Parameter(group=TRAINING)] = 0,
-    images: Images = (),
-    skip_bad: SkipBad = False,
     final: Annotated[bool, Parameter(group=TRAINING)] = False,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
@@ -69,23 +58,12 @@ def fit(
     ----------
     data
         A folder, .zip or .tar of class folders, a .csv, .tsv, .jsonl or .parquet table, an .npz, an Omniglot .zip,
-        "digits", "glyphs", or cub:PATH, cars:PATH, sop:PATH, inshop:PATH.
-        All images must have the same size.
+        "digits", "glyphs", or cub:PATH, cars:PATH, sop:PATH, inshop:PATH. All images must have the same size.
     learner
         A classical learner or an autoencoder, with its settings: "GMML(t=0.3)", "Kernelized(learner=RCA())",
         "MultiModalAutoencoder(view_sizes=(47, 76))".
     out
         The .safetensors file to write. `nearfar evaluate`, `embed`, `report` and `index` read it.
-    test
-        Test on this data set instead of on half of the classes of DATA.
-    test_classes
-        Test on these classes only: a name, or the beginning of names. Repeat for several.
-    split
-        classes: test on classes that are not seen in fitting; rows: test on half of the items of every class, for data
-        whose classes are fixed.
-    label
-        Column of a table that holds the classes. By default `label`; in a table of numbers also `class`, `target`
-        or `y`.
     standardize
         Standardize each column (or pixel) to mean 0 and standard deviation 1; the scaling is saved with the learner.
         For linear learners only.
@@ -95,25 +73,14 @@ def fit(
         a learner that is made for one. It is saved with the learner.
     seed
         Random seed for the learner and the split.
-    name
-        Column of a table that holds the names of its rows. By default `name`, or a column such as id, sku, item_id or
-        uid, if its cells are different.
-    images
-        Also read images from this folder, if the paths in a table, or links, lead out of the folder of DATA. Repeat for
-        several.
-    skip_bad
-        Skip images that cannot be decoded; their number is reported.
     final
         Fit on all of DATA, without a test. Use it for the model to deploy, after a fit without --final has scored it.
-    overwrite
-        Replace an existing OUT.
-    quiet
-        Print errors only.
     """
     check_out(out, overwrite=overwrite)
-    how: dict[str, Any] = {"test": test, "test_classes": test_classes, "split": split, "label": label, "seed": seed}
-    how |= {"standardize": standardize, "distance": distance, "skip_bad": skip_bad, "final": final, "name": name}
-    with images_from(*images):
+    how: dict[str, Any] = {"test": split.test, "test_classes": split.test_classes, "split": split.split or "classes"}
+    how |= {"label": items.label, "name": items.name, "skip_bad": items.skip_bad, "standardize": standardize}
+    how |= {"distance": distance, "final": final, "seed": seed}
+    with images_from(*items.images):
         lines = fit_to(data, learner, out, **how)
     if not quiet:
         say(lines)
@@ -126,7 +93,7 @@ def fit_to(
     *,
     test: str | None = None,
     test_classes: Sequence[str] = (),
-    split: Split = "classes",
+    split: Literal["classes", "rows"] = "classes",
     label: str | None = None,
     name: str | None = None,
     standardize: bool = False,
@@ -143,7 +110,7 @@ def fit_to(
     from ..data.checks.training_items import TrainingItems
     from ..data.open import open_whole
     from .embedding import is_embeddings
-    from .options import refuse_beside_final
+    from .given import refuse_beside_final
     from .saved_learners import items_of, remark
     from .scoring import score_learner
 
@@ -215,7 +182,9 @@ def set_distance(learner: Any, asked: str | None) -> str:
     return f"Compared by {learner.distance_} distance, as the training rows before the learner."
 
 
-def task_to_fit(data: str, *, test: str | None, test_classes: Sequence[str], split: Split, **how: Any) -> Task:
+def task_to_fit(
+    data: str, *, test: str | None, test_classes: Sequence[str], split: Literal["classes", "rows"], **how: Any
+) -> Task:
     """Open the data and split it: by classes, or into halves of each class if there are too few classes."""
     from ..data import open_task
 

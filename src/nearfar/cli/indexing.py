@@ -41,7 +41,8 @@ from .index_files import (
     store_summary,
     weights_of,
 )
-from .options import CHANGES, DATA, INDEX, DistanceName, Images, Label, Name, Out, Overwrite, SkipBad, Trust, check_out
+from .options import CHANGES, DATA, INDEX, RUN, DistanceName, ItemOptions, Out, Trust
+from .outputs import check_out
 
 if TYPE_CHECKING:
     from ..data import Dataset
@@ -65,11 +66,8 @@ def index(
     threshold: Annotated[float | None, Parameter(group=INDEX)] = None,
     distance: Annotated[DistanceName | None, Parameter(group=INDEX)] = None,
     dims: Annotated[int | None, Parameter(group=INDEX)] = None,
-    label: Label = None,
-    name: Name = None,
-    images: Images = (),
-    skip_bad: SkipBad = False,
-    overwrite: Overwrite = False,
+    items: ItemOptions = ItemOptions(),
+    overwrite: Annotated[bool, Parameter(group=RUN)] = False,
     trust: Trust = (),
 ) -> None:
     """Embed data with a run or a learner, and save the embeddings as an index for `nearfar search`.
@@ -114,21 +112,8 @@ def index(
         embeddings, and euclidean for tables with one column per measurement. With --add, that of the index.
     dims
         Keep only this many leading dimensions, such as one of the lengths of Matryoshka; queries are truncated, too.
-    label
-        Column of a table that holds the classes. By default `label`; in a table of numbers also `class`, `target`
-        or `y`.
-    name
-        Column of a table that holds the names of its rows. By default `name`, or a column such as id, sku, item_id or
-        uid, if its cells are different.
-    images
-        Also read images from this folder, if the paths in a table, or links, lead out of the folder of DATA. Repeat for
-        several.
-    skip_bad
-        Skip images that cannot be decoded; their number is reported.
     overwrite
         Replace an existing index in OUT. It stays complete until the new one is written.
-    trust
-        Allow a run to import your module, such as mynets; its code is executed. Repeat for several modules.
     """
     from ..index.stores import THRESHOLD
     from ..io.uris import is_address, is_folder
@@ -146,25 +131,25 @@ def index(
         about[DIMS] = str(dims)
     if source is None:
         alone = remove or threshold is not None or engine or columns
-        if add or new or label or skip_bad or distance or not alone:
+        if add or new or items.label or items.skip_bad or distance or not alone:
             alone_too = "only --remove, --threshold, --engine and --columns work without it"
             raise ValueError(f"SOURCE: expected a run, a learner or embeddings; {alone_too}")
         with index_lock(out):
-            say(changed(out, remove, about, engine=engine or "", columns=columns, name=name))
+            say(changed(out, remove, about, engine=engine or "", columns=columns, name=items.name))
         return
     check_kind_of_change(add=add, new=new, remove=remove, overwrite=overwrite)
-    how: dict[str, Any] = {"add": add, "new": new, "remove": remove, "engine": engine, "skip_bad": skip_bad}
+    how: dict[str, Any] = {"add": add, "new": new, "remove": remove, "engine": engine, "skip_bad": items.skip_bad}
     how["distance"] = distance
     if not is_folder(out) and not is_address(out):
         check_out(out)
-    with index_lock(out), images_from(*images), trusting(*trust):
+    with index_lock(out), images_from(*items.images), trusting(*trust):
         if not (add or overwrite) and has_collection(out):
             raise ValueError(f"--out: {shown(out)} exists; add to it with --add, or replace it with --overwrite")
         if is_index(source):
-            check_copied_as_it_is(source, [data, add, label, skip_bad, columns, dims, distance])
+            check_copied_as_it_is(source, [data, add, items.label, items.skip_bad, columns, dims, distance])
             say(copied(source, out, about, engine=engine or ""))
             return
-        say(index_to(source, data, out, label=label, name=name, columns=columns, about=about, **how))
+        say(index_to(source, data, out, label=items.label, name=items.name, columns=columns, about=about, **how))
 
 
 def check_dims(dims: int, *, new_index: bool) -> None:

@@ -12,7 +12,8 @@ from cyclopts import Parameter
 from ..io.untrusted import images_from
 from ..quoting import count_of
 from .encoding import say
-from .options import DATA, FORECAST, RUN, Images, Label, Name, Partial, SkipBad, Split, TestClasses, TestData
+from .options import ABOUT_DATA, DATA, FORECAST, RUN, ItemOptions, SplitOptions, setting
+from .outputs import check_out
 
 if TYPE_CHECKING:
     from ..data.checks.inspection import Inspection
@@ -21,17 +22,12 @@ HEADS = ("part", "items", "classes", "smallest class", "median", "largest")
 
 
 def inspect(
-    data: str,
+    data: Annotated[str, ABOUT_DATA],
     *,
-    test: TestData = None,
-    test_classes: TestClasses = (),
+    split: SplitOptions = SplitOptions(),
     seed: Annotated[int, Parameter(group=DATA)] = 0,
-    split: Annotated[Split, Parameter(group=DATA)] = "classes",
-    label: Label = None,
-    name: Name = None,
-    images: Images = (),
-    skip_bad: SkipBad = False,
-    partial: Partial = False,
+    items: ItemOptions = ItemOptions(),
+    partial: Annotated[bool, setting("partial", DATA)] = False,
     out: Annotated[Path | None, Parameter(name=["--out", "-o"], group=RUN)] = None,
     time: Annotated[bool, Parameter(group=FORECAST)] = False,
     recipe: Annotated[str | None, Parameter(group=FORECAST)] = None,
@@ -46,30 +42,8 @@ def inspect(
 
     Parameters
     ----------
-    data
-        A folder, .zip or .tar of class folders, a .csv, .tsv, .jsonl or .parquet table, an .npz, an Omniglot .zip,
-        "digits", "glyphs", or cub:PATH, cars:PATH, sop:PATH, inshop:PATH.
-    test
-        Data set with the test items, if DATA holds only those for training.
-    test_classes
-        Test on these classes only: a name, or the beginning of names. Repeat for several.
     seed
         Random seed for the test classes, unless DATA comes with a split.
-    split
-        classes: test on classes that are not seen in training; rows: test on half of the items of every class.
-    label
-        Column of a table that holds the classes. By default `label`; in a table of numbers also `class`, `target`
-        or `y`.
-    name
-        Column of a table that holds the names of its rows. By default `name`, or a column such as id, sku, item_id or
-        uid, if its cells are different.
-    images
-        Also read images from this folder, if the paths in a table, or links, lead out of the folder of DATA. Repeat for
-        several.
-    skip_bad
-        Leave out rows of a table with a missing label, vector or number; their number is reported.
-    partial
-        For a trial, accept an incomplete official archive (cub:, cars:, sop:, inshop:); its counts are not checked.
     out
         Also write all findings, with every name, to this .json file.
     time
@@ -81,22 +55,16 @@ def inspect(
     """
     from ..data.checks.inspection import inspect_data
     from ..io.atomic_files import atomic_write
-    from .options import check_out, make_config
+    from .given import given, make_config, named_values
 
     if (recipe or settings) and not time:
         raise ValueError(f"--{'recipe' if recipe else 'set'}: works only with --time, which times a training")
     if out is not None:
         check_out(out)
-    how: dict[str, Any] = {
-        "seed": seed,
-        "split": split,
-        "label": label,
-        "name": name,
-        "partial": partial,
-        "skip_bad": skip_bad,
-    }
-    with images_from(*images):
-        found = inspect_data(data, test=test, test_classes=test_classes, **how)
+    how: dict[str, Any] = {"test": split.test, "test_classes": split.test_classes, "split": split.split or "classes"}
+    how |= {"label": items.label, "name": items.name, "skip_bad": items.skip_bad, "partial": partial, "seed": seed}
+    with images_from(*items.images):
+        found = inspect_data(data, **how)
     if out is not None:
         with atomic_write(out, "w", encoding="utf-8", errors="surrogateescape") as file:
             json.dump(found.to_dict(), file, indent=1, ensure_ascii=False)
@@ -105,9 +73,9 @@ def inspect(
         from ..train.forecast import forecast
         from ..train.rungs import runs_ladder_by_default
 
-        chosen = {"data": data, "test": test, "test_classes": test_classes or None, "split": split}
-        config = make_config({**chosen, "seed": seed, "label": label, "partial": partial or None}, settings, recipe)
-        with images_from(*images):
+        chosen = given(split, items, data=data, seed=seed, partial=partial or None)
+        config = make_config(chosen | named_values(settings), recipe)
+        with images_from(*items.images):
             say(f"\nTraining takes {forecast(config)}.")
         if recipe is None and runs_ladder_by_default(config):
             say("Before it, `nearfar train` compares cheaper steps for about a minute (--ladder no skips them).")

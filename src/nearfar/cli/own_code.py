@@ -1,9 +1,14 @@
-"""Errors in losses, samplers and trunks of the user: which line of their code failed."""
+"""Losses, samplers and trunks of the user: where they are imported from, and which line of their code failed."""
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 from ..quoting import PATH, shorten
@@ -12,6 +17,33 @@ from ..trust import installed_folders
 HERE = Path(__file__).resolve().parent.parent
 PACKAGES = ("torch", "torchvision", "timm", "transformers", "peft", "accelerate")
 """Packages that run between our code and that of the user, wherever they are installed (PYTHONPATH, a clone)."""
+OWN_MODULE = re.compile(r"(?<![\w.])([A-Za-z_]\w*)(?:\.\w+)*:[A-Za-z_]")  # matches the package in package.module:Name
+HUBS = ("timm", "transformers")  # prefixes of trunks, which look like modules but are not
+
+
+def folder_of_own_modules(words: Sequence[str]) -> str:
+    """Return the working directory if it is on the import path or words name a module in it, and otherwise ""."""
+    here = os.getcwd()
+    packages = {name for word in words for name in OWN_MODULE.findall(word)}.difference(HUBS)
+    trusted = [after.partition("=")[2] for after in words if after.startswith("--trust=")]
+    trusted += [after for before, after in pairwise(words) if before == "--trust"]
+    packages |= {name.strip().partition(".")[0] for names in trusted for name in names.split(",")}
+    named = any(Path(f"{name}.py").is_file() or Path(name, "__init__.py").is_file() for name in packages if name)
+    return here if named or here in sys.path else ""
+
+
+@contextmanager
+def importing_own_modules(words: Sequence[str]) -> Iterator[None]:
+    """Let modules of the working directory be imported, after all others, if a command names one of them."""
+    folder = folder_of_own_modules(words)
+    added = bool(folder) and folder not in sys.path
+    if added:
+        sys.path.append(folder)
+    try:
+        yield
+    finally:
+        if added:
+            sys.path.remove(folder)
 
 
 def message_on_own_code(error: Exception) -> str | None:

@@ -14,7 +14,8 @@ from ..progress import stage
 from ..trust import trusting
 from .encoding import say
 from .image_paths import remark_outside
-from .options import DATA, RUN, Distance, Images, Label, Name, SkipBad, Trust, check_out
+from .options import DATA, RUN, Distance, ItemOptions, Trust
+from .outputs import check_out
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,11 +37,8 @@ def report(
     *,
     against: Annotated[Path | None, Parameter(group=RUN)] = None,
     distance: Distance = None,
-    label: Label = None,
-    name: Name = None,
+    items: ItemOptions = ItemOptions(),
     out: Annotated[Path | None, Parameter(["--out", "-o"], group=RUN)] = None,
-    images: Images = (),
-    skip_bad: SkipBad = False,
     seen_too: Annotated[bool, Parameter(name="--all", group=DATA)] = False,
     trust: Trust = (),
 ) -> None:
@@ -61,24 +59,11 @@ def report(
     distance
         Compare embeddings by this distance: cosine or euclidean. By default, a learner has the one that `nearfar fit`
         chose for it, runs and embeddings cosine, and tables with one column per measurement euclidean.
-    label
-        Column of a table that holds the classes. By default `label`; in a table of numbers also `class`, `target`
-        or `y`.
     out
         The page to write. By default report.html in the folder of the run, report-NAME.html for other DATA,
         report-against-NAME.html with --against; for a file, a page in its folder with its name instead of report.
-    name
-        Column of a table that holds the names of its rows. By default `name`, or a column such as id, sku, item_id or
-        uid, if its cells are different.
-    images
-        Also read images from this folder, if the paths in a table, or links, lead out of the folder of DATA. Repeat for
-        several.
-    skip_bad
-        Skip images of DATA that cannot be decoded; their number is reported.
     seen_too
         Include items of DATA that either model was trained on; by default they are left out.
-    trust
-        Allow a run to import your module, such as mynets; its code is executed. Repeat for several modules.
     """
     from .embedding import select_items
 
@@ -87,9 +72,9 @@ def report(
             raise ValueError(f"--out: {out}: expected a file that ends in .html")
         check_out(out)
     files = [source] if against is None else [source, against]
-    with images_from(*images), trusting(*trust):
+    with images_from(*items.images), trusting(*trust):
         how: dict[str, Any] = {"seen_too": seen_too, "distance": distance}
-        selection = select_items(data, label=label, name=name, skip_bad=skip_bad, files=files, **how)
+        selection = select_items(data, label=items.label, name=items.name, skip_bad=items.skip_bad, files=files, **how)
         say(report_to(source, selection, out, against))
 
 

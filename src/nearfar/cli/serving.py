@@ -67,9 +67,6 @@ def serve(
         The .csv for labels that users mark as wrong; by default in the folder of the index, such as photos.wrong.csv.
     images
         Also show pictures from this folder: without it, only those below the folder of the index. Repeat for several.
-    trust
-        Allow the run that made the index to import your module, such as mynets; its code is executed. Repeat for
-        several modules.
     """
     check_address(host, port, token)
     if wrong is None:
@@ -122,7 +119,7 @@ def app_of(
     embed_row: EmbedItems | None = None
     if source is not None:
         model = models.load(source)
-        embed_items: EmbedItems = partial(models.embed_as, model, prompt="query")
+        embed_items: EmbedItems = model.embed
         if adapter is not None:
             embed_items = partial(adapted, QueryAdapter.load(adapter), embed_items)
         embedding = partial(embed_in_index_dims, store.about, embed_items)

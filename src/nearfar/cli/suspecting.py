@@ -13,7 +13,8 @@ from ..quoting import quoted, significant
 from ..trust import trusting
 from .encoding import say
 from .image_paths import relative_path
-from .options import FOUND, RUN, DistanceName, Images, Label, Name, Overwrite, SkipBad, Trust, check_out
+from .options import FOUND, RUN, DistanceName, ItemOptions, Trust
+from .outputs import check_out
 from .search_results import write_table
 
 if TYPE_CHECKING:
@@ -37,11 +38,8 @@ def suspects(
     across: Annotated[int | None, Parameter(group=FOUND)] = None,
     negatives: Annotated[int | None, Parameter(group=FOUND)] = None,
     distance: Annotated[DistanceName | None, Parameter(group=FOUND)] = None,
-    label: Label = None,
-    name: Name = None,
-    images: Images = (),
-    skip_bad: SkipBad = False,
-    overwrite: Overwrite = False,
+    items: ItemOptions = ItemOptions(),
+    overwrite: Annotated[bool, Parameter(group=RUN)] = False,
     trust: Trust = (),
 ) -> None:
     """Find items whose label is probably wrong, judged by models that have not seen that label.
@@ -72,21 +70,8 @@ def suspects(
     distance
         Compare embeddings by this distance: cosine or euclidean. By default, that of the index or the learner, cosine
         for runs and embeddings, and euclidean for tables with one column per measurement.
-    label
-        Column of a table that holds the classes. By default `label`; in a table of numbers also `class`, `target`
-        or `y`.
-    name
-        Column of a table that holds the names of its rows. By default `name`, or a column such as id, sku, item_id or
-        uid, if its cells are different.
-    images
-        Also read images from this folder, if the paths in a table, or links, lead out of the folder of DATA. Repeat for
-        several.
-    skip_bad
-        Skip images that cannot be decoded; their number is reported.
     overwrite
         Replace an existing OUT. An .html page is always replaced.
-    trust
-        Allow a run to import your module, such as mynets; its code is executed. Repeat for several modules.
     """
     from .embedding import distance_of, open_embeddings, refuse_data, select_items
     from .index_files import is_index, items_of_index
@@ -100,9 +85,9 @@ def suspects(
         dataset, rows, usual = items_of_index(source)
     else:
         selection = select_items(
-            data, label=label, name=name, skip_bad=skip_bad, files=[source], seen_too=data is not None
+            data, label=items.label, name=items.name, skip_bad=items.skip_bad, files=[source], seen_too=data is not None
         )
-        with images_from(*images), trusting(*trust):
+        with images_from(*items.images), trusting(*trust):
             dataset, rows = open_embeddings(source, selection)
         usual = distance_of(source, dataset)
     compared_by = distance or usual

@@ -62,71 +62,86 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     Parameters
     ----------
     data : str
-        Source of the data, as for `nearfar.data.open_task`: a folder or archive with one folder per class, a table, or
-        the name of a data set.
+        A folder, .zip or .tar of class folders, a .csv, .tsv, .jsonl or .parquet table, an .npz, an Omniglot .zip,
+        "digits", "glyphs", or cub:PATH, cars:PATH, sop:PATH, inshop:PATH.
     protocol : {"honest", "paper"}
-        "honest" chooses the checkpoint by classes that are held out from training. "paper" trains on all training
-        classes and keeps the last checkpoint, as the founding papers do; it does not say how the length and the
-        settings of the training were chosen.
+        "honest" chooses the checkpoint on classes that are held out of the training classes; "paper" trains on all of
+        them and keeps the last checkpoint, as the founding papers do.
+
+        "paper" does not say how the length and the settings of the training were chosen.
     keep : {"auto", "best", "trained"}
-        What the run keeps at its end: "best" keeps the best of the trained network, weights between those before and
-        after the training, features of the trunk before the training, and the items themselves, the latter two also
-        with a closed form on them, as held-out classes say; "trained" keeps the trained network, and says so where
-        something cheaper is better. "auto" is "best" if no objective is given.
+        What the run keeps at its end: "best" keeps something cheaper, such as the frozen features with a closed form,
+        if the network is not clearly better on held-out classes; "trained" keeps the network. "auto" is "best", and
+        "trained" if an objective is given.
+
+        "best" chooses among the trained network, weights between those before and after the training, features of the
+        trunk before the training, and the items themselves, the latter two also with a closed form on them. "trained"
+        adds a remark where something cheaper is better.
     test : str, optional
-        Another source to test on. By default, the split of `data` is used; if it has none, half of its classes are
-        drawn.
+        Another data set to test on. By default, the split that `data` comes with, or else half of its classes.
     test_classes : tuple of str
-        Names of the classes to test on, or the beginnings of their names. If empty, all test classes are used.
+        Names of the classes to test on, or the beginnings of their names. By default, all test classes.
     validation : float, optional
         Fraction of the training classes that is held out to choose the checkpoint, in [0, 1). By default, that is 15 %
         of the classes, but at least 8, and 30 % of fewer than 27 classes. Not used if `data` has validation items of
         its own. With ``protocol="paper"``, it must be 0.
     split : {"classes", "rows"}
-        Whether to test on unseen classes, or on unseen items of the same classes. With "rows", half of the items of
-        every class are used for the test.
+        "classes" tests on classes that are not seen in training; "rows" tests on half of the items of every class, for
+        data whose classes are fixed.
     label : str, optional
-        Column of the table that holds the classes. By default, `label`; in a table of rows also `class`, `target` or
+        Column of a table that holds the classes. By default `label`; in a table of numbers also `class`, `target` or
         `y`.
     name : str, optional
-        Column of the table that holds the names of its rows. By default, `name`, or a column such as `id`, `sku`,
+        Column of a table that holds the names of its rows. By default `name`, or a column such as `id`, `sku`,
         `item_id` or `uid`, if its cells are different.
     partial : bool
-        Accept an incomplete copy of an official archive: its counts are not checked, and missing images are left out.
+        For a trial, accept an incomplete copy of an official archive (cub:, cars:, sop:, inshop:): its counts are not
+        checked, and missing images are left out.
     image_size : int, optional
-        Side in pixels, at most 8192, of the square images that the network sees in evaluation (center crop). By
-        default, models of timm and transformers take the size that they were trained with, to which small images are
-        enlarged. For other trunks, images of one size are used as they are, and images of different sizes are brought
-        to 84 for conv4, mlp and spd, and to 224 (cropped from 256) otherwise. If only the test images differ, they are
-        brought to the size of the training images. Images below 16, which are too small for conv4, are enlarged to 28.
+        Side in pixels, at most 8192, of the square images that the network gets. By default, models of timm and
+        transformers take the size that they were trained with; for other trunks, images of several sizes are brought to
+        84 for conv4, and to 224 for larger trunks.
+
+        In evaluation, images are cropped to it at their center. Images smaller than what a model of timm or
+        transformers was trained with are enlarged. For other trunks, images of one size are used as they are, and
+        images of different sizes are brought to 84 for conv4, mlp and spd, and to 224 (cropped from 256) otherwise. If
+        only the test images differ, they are brought to the size of the training images. Images below 16, which are too
+        small for conv4, are enlarged to 28.
     resize : int, optional
         Side in pixels to which images are scaled before the center crop, at least `image_size`. By default,
         `image_size`. Random crops in training are taken from images of this size.
     squash : bool
         Scale both sides of an image to `resize`, which changes its aspect ratio, instead of the shorter side only.
     skip_bad : bool
-        Leave out images that cannot be decoded, instead of stopping with an error.
+        Skip images that cannot be decoded, and rows of a table with a missing label, vector or number, instead of
+        stopping with an error; their number is reported.
     standardize : bool
-        Scale every column of rows to zero mean and unit variance on the training items.
+        Standardize each column to mean 0 and standard deviation 1 on the training items; the scaling is saved with the
+        model.
     symmetries : {"none", "rotations", "all"}
         Add copies of the training classes, rotated by 90, 180 and 270 degrees, as further classes; "all" also adds
         mirrored ones. For characters and signs, where a rotated class is a different one.
     augment : str
-        Random transforms of the training images, such as "affine(degrees=15), erasing". An empty string means none.
+        Random augmentation of training images, such as "affine(degrees=15), erasing". By default, none.
     objective : str
-        Loss and regularizers by name, added and weighted, such as "TripletLoss(margin=0.2) + 0.3*EnergyConfusion()".
+        Losses and regularizers by name, in a weighted sum such as "TripletLoss(margin=0.2) + 0.3*EnergyConfusion()";
+        package.module:Name for a class that you wrote.
+
         The default was chosen on validation classes of characters, photos and tables.
     trunk : str
-        Network before the embedding layer, as for `make_trunk`. "auto" chooses mlp for rows, conv4 for images, and for
-        photographs a timm model whose pretrained weights are in the local cache.
+        Network before the embedding layer: conv4, mlp, identity, bn_inception, googlenet, resnet50, spd, timm:NAME,
+        transformers:NAME or package.module:factory. "auto" chooses mlp for rows, conv4 for images, and for photographs
+        a timm model whose pretrained weights are in the local cache.
     text_trunk : str, optional
-        A second tower, "transformers:FOLDER", from the folder of a text model with its tokenizer or of a model of
-        images and texts. The items are then images with their texts, from a table with the columns `path` and `text`,
-        and both are embedded into one space. The objective compares images with texts and texts with images; by default
-        it is the CLIP loss.
+        A second network for the texts of images, transformers:FOLDER of a text model with its tokenizer, or of a model
+        of images and texts. The data are then a table of pairs, with the columns `path` and `text`, and photos are
+        found by words.
+
+        Both are embedded into one space. The objective compares images with texts and texts with images; by default it
+        is the CLIP loss.
     pretrained : bool or str
-        Initial weights of the trunk. True loads those that timm or transformers publishes under its name, from the
-        local cache or the hub. A string is the path of a state dict, a .safetensors or .pth file.
+        Pretrained weights of the trunk: true for those of timm or transformers, from the local cache or the hub; or a
+        .safetensors, .pth or .caffemodel file.
     preprocessing : Preprocessing, optional
         How images are prepared for a trunk of another library: mean, standard deviation, size, interpolation and
         pooling. By default, the values of timm's data config, of the image processor or of the factory, overridden by
@@ -134,7 +149,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     network_weights : str, optional
         Checkpoint of a run from which the trunk and the embedding layer start.
     embedding_dim : int
-        Number of dimensions of an embedding.
+        Number of dimensions of the embedding.
     dropout : float
         Probability with which a feature is zeroed before the embedding layer, in [0, 1).
     freeze_bn : bool or "statistics", optional
@@ -163,10 +178,11 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     gradient_checkpointing : bool
         Recompute the activations of a timm or transformers trunk in the backward pass. It saves memory and takes a
         third more time.
-    sampler : {"auto", "random", "m_per_class:M", "class_ratio:R"} or str
-        How batches are drawn. "SmartMiningSampler(neighbors=20)" names a sampler of nearfar with its settings, and
-        "package.module:Name(option=value)" one of your own. "auto" is "m_per_class" with 4 items per class, or more if
-        there are too few classes for that.
+    sampler : str
+        How batches are drawn: auto, random, m_per_class:M, class_ratio:R, a sampler such as
+        "SmartMiningSampler(neighbors=20)", or package.module:Name for one of your own.
+
+        "auto" is "m_per_class" with 4 items per class, or more if there are too few classes for that.
     episodes : {"none", "maml", "fomaml", "sequential"}
         Use every batch as an episode, as `nearfar.EpisodicTrainer` does: the weights are adapted on the support items,
         and the objective is computed on the query items.
@@ -189,15 +205,15 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         step (partial FC; `nearfar.deep.SampledClasses`). The optimizer updates only the proxies that were drawn. By
         default, all classes.
     epochs : int
-        Number of passes of the sampler.
+        Number of passes over the training data.
     steps : int, optional
         Number of batches to train on. If given, `epochs` is ignored and becomes the number of epochs that they take.
     seed : int
-        Seed of the weights, the batches, the augmentation and the split of the data.
+        Random seed for weights, batches, augmentation and the split.
     optimizer : {"adam", "adamw", "sgd", "rmsprop"}
         Optimizer.
     lr : float
-        Learning rate of the trunk.
+        Learning rate of the trunk and, unless set otherwise, of all other parts.
     lr_embedding : float, optional
         Learning rate of the embedding layer. By default, `lr`.
     lr_proxies : float, optional

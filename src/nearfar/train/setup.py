@@ -601,10 +601,9 @@ def _sets(
     return train, unseen, replace(seen_sample(train, size, config.seed), name=f"{train.name}, seen classes")
 
 
-def text_metadata(tokens: Tokens) -> dict[str, Any]:
+def text_metadata(tokens: Tokens) -> dict[str, str]:
     """Return the metadata of a checkpoint from which its texts are tokenized."""
-    prompts = {role: [*prompt] for role, prompt in tokens.prompts.items()}  # as they are read from JSON
-    return {"tokenizer": tokens.content, "prompt": tokens.prompt, "prompts": prompts}
+    return {"tokenizer": tokens.content, "prompt": tokens.prompt}
 
 
 def checked(config: TrainConfig) -> TrainConfig:

@@ -1,0 +1,49 @@
+"""Files that a command writes: whether they can be, before the work."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def check_out(out: Path, name: str = "--out", *, overwrite: bool = True) -> None:
+    """Create the folder of an output file. Raise early, before the work, if the file cannot be written.
+
+    Pages and tables may be replaced. Inputs of other commands, such as learners, are replaced only with --overwrite.
+
+    Parameters
+    ----------
+    out : Path
+        The file.
+    name : str
+        Name of the option.
+    overwrite : bool
+        Whether an existing file may be replaced.
+
+    Raises
+    ------
+    ValueError
+        If there is a folder of that name, its folder cannot be created or is not writable, or it must not be replaced.
+    """
+    if out.is_dir():
+        raise ValueError(f"{name}: {out} is a folder; expected the name of a file")
+    if out.exists() and not overwrite:
+        raise ValueError(f"{name}: {out} exists; pass --overwrite to replace it")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"{name}: the folder {out.parent} cannot be created ({error.strerror})") from error
+    if not os.access(out.parent, os.W_OK):
+        raise ValueError(f"{name}: the folder {out.parent} is not writable")
+
+
+TABLES = (".csv", ".tex", ".md")
+
+
+def check_table(path: Path) -> None:
+    """Raise early, before the trainings, if the file for the table has another ending or cannot be written."""
+    if path.suffix not in TABLES:
+        raise ValueError(
+            f"--table: {path}: expected a file that ends in .csv, .tex or .md; --out is the folder of the runs"
+        )
+    check_out(path, name="--table")
