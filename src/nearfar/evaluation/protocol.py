@@ -303,16 +303,8 @@ def precision_at_k(embeddings: Any, labels: Any, k: int = 1, *, lone: str = "exc
 
     Parameters
     ----------
-    embeddings : array-like of shape (n, d)
-        Embeddings, as arrays or tensors.
-    labels : array-like of shape (n,)
-        Class of each embedding, of any hashable type.
-    k : int
-        Number of nearest items.
-    lone : {"exclude", "miss"}
-        Whether queries without a relevant item are left out of the mean, or count as 0.
-    **protocol
-        Further arguments of `retrieve`, such as `gallery`, `groups`, `distance` or `rerank`.
+    embeddings, labels, k, lone, **protocol
+        As in `recall_at_k`.
 
     Returns
     -------
@@ -328,14 +320,8 @@ def map_at_r(embeddings: Any, labels: Any, *, lone: str = "exclude", **protocol:
 
     Parameters
     ----------
-    embeddings : array-like of shape (n, d)
-        Embeddings, as arrays or tensors.
-    labels : array-like of shape (n,)
-        Class of each embedding, of any hashable type.
-    lone : {"exclude", "miss"}
-        Whether queries without a relevant item are left out of the mean, or count as 0.
-    **protocol
-        Further arguments of `retrieve`, such as `gallery`, `groups`, `distance` or `rerank`.
+    embeddings, labels, lone, **protocol
+        As in `recall_at_k`.
 
     Returns
     -------
@@ -357,14 +343,8 @@ def mean_average_precision(embeddings: Any, labels: Any, *, lone: str = "exclude
 
     Parameters
     ----------
-    embeddings : array-like of shape (n, d)
-        Embeddings, as arrays or tensors.
-    labels : array-like of shape (n,)
-        Class of each embedding, of any hashable type.
-    lone : {"exclude", "miss"}
-        Whether queries without a relevant item are left out of the mean, or count as 0.
-    **protocol
-        Further arguments of `retrieve`, such as `gallery`, `groups`, `distance` or `rerank`.
+    embeddings, labels, lone, **protocol
+        As in `recall_at_k`.
 
     Returns
     -------
@@ -386,14 +366,8 @@ def r_precision(embeddings: Any, labels: Any, *, lone: str = "exclude", **protoc
 
     Parameters
     ----------
-    embeddings : array-like of shape (n, d)
-        Embeddings, as arrays or tensors.
-    labels : array-like of shape (n,)
-        Class of each embedding, of any hashable type.
-    lone : {"exclude", "miss"}
-        Whether queries without a relevant item are left out of the mean, or count as 0.
-    **protocol
-        Further arguments of `retrieve`, such as `gallery`, `groups`, `distance` or `rerank`.
+    embeddings, labels, lone, **protocol
+        As in `recall_at_k`.
 
     Returns
     -------
@@ -409,14 +383,8 @@ def mrr(embeddings: Any, labels: Any, *, lone: str = "exclude", **protocol: Any)
 
     Parameters
     ----------
-    embeddings : array-like of shape (n, d)
-        Embeddings, as arrays or tensors.
-    labels : array-like of shape (n,)
-        Class of each embedding, of any hashable type.
-    lone : {"exclude", "miss"}
-        Whether queries without a relevant item are left out of the mean, or count as 0.
-    **protocol
-        Further arguments of `retrieve`, such as `gallery`, `groups`, `distance` or `rerank`.
+    embeddings, labels, lone, **protocol
+        As in `recall_at_k`.
 
     Returns
     -------

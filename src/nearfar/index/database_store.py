@@ -15,8 +15,9 @@ from ..numerics.types import AnyArray, Array, Ints
 from .filters import Kind
 from .groups import first_of_groups
 from .index import Index
-from .records import Hits, Records, check_column, checked_about, checked_queries, no_records
+from .records import Hits, Records, check_column, check_new, checked_about, checked_queries, no_records
 
+FORMAT = "nearfar collection 2"
 T = TypeVar("T")
 
 
@@ -158,6 +159,15 @@ class DatabaseStore(ABC):
     def _check_writes(self) -> None:
         if not self.writes:
             raise ValueError(f'{self.uri}: opened to be read; open it with mode="w" to change it')
+
+    def _check_new(self, records: Records, is_empty: bool) -> None:
+        """Raise unless the records fit what the collection holds."""
+        if is_empty:  # the first items decide on labels and columns
+            check_new(records, dimensions=self.dimensions, labels=records.labels, columns={})
+            return
+        labels = self._state["labels"] or None
+        check_new(records, dimensions=self.dimensions, labels=labels, columns=self.columns())
+        self._check_kind_of_labels(records)
 
     def _check_kind_of_labels(self, records: Records) -> None:
         expected = self._state["labels"]

@@ -27,7 +27,7 @@ from ..io.uris import COLLECTION
 from ..numerics.distances import check_distance
 from ..numerics.types import AnyArray, Bools, Ints
 from ..quoting import PATH, quoted, shorten
-from .database_store import DatabaseStore, as_compared, kind_of_labels, no_hits, ranked, retried
+from .database_store import FORMAT, DatabaseStore, as_compared, kind_of_labels, no_hits, ranked, retried
 from .file_store import status_of
 from .filters import Kind, parse_filter, sql, sql_value
 from .index_lock import index_lock
@@ -36,14 +36,12 @@ from .records import (
     Records,
     check_column,
     check_known,
-    check_new,
     checked_about,
     names_in,
     no_records,
     with_columns,
 )
 
-FORMAT = "nearfar collection 2"
 MAX_ABOUT = 2**24  # bytes of collection.json
 METRICS: dict[str, Any] = {"cosine": "cosine", "euclidean": "l2", "sqeuclidean": "l2"}
 ENGINES = ("exact", "ivf")
@@ -278,12 +276,7 @@ class LanceStore(DatabaseStore):
         self._check_writes()
         _check_engine(engine)
         is_empty = self.count() == 0
-        if is_empty:  # the first items decide on labels and columns
-            check_new(records, dimensions=self.dimensions, labels=records.labels, columns={})
-        else:
-            labels = self._state["labels"] or None
-            check_new(records, dimensions=self.dimensions, labels=labels, columns=self.columns())
-            self._check_kind_of_labels(records)
+        self._check_new(records, is_empty)
         changed = self._state_with(about)
         with self._change() as state:
             state["about"] = changed["about"]

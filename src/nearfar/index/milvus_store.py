@@ -28,7 +28,7 @@ from ..io.uris import Address, address_of
 from ..numerics.distances import check_distance
 from ..numerics.types import AnyArray
 from ..quoting import PATH, quoted, shorten
-from .database_store import DatabaseStore, as_compared, kind_of_labels, no_hits, ranked, retried
+from .database_store import FORMAT, DatabaseStore, as_compared, kind_of_labels, no_hits, ranked, retried
 from .filters import Condition, Either, Every, Filter, Kind, Not, parse_filter
 from .index_lock import index_lock
 from .records import (
@@ -36,7 +36,6 @@ from .records import (
     Records,
     check_column,
     check_known,
-    check_new,
     checked_about,
     column_kinds,
     names_in,
@@ -44,7 +43,6 @@ from .records import (
     with_columns,
 )
 
-FORMAT = "nearfar collection 2"
 METRICS = {"cosine": "COSINE", "euclidean": "L2", "sqeuclidean": "L2"}
 ENGINES = {"exact": "FLAT", "auto": "AUTOINDEX"}
 TOKEN_VARIABLE = "MILVUS_TOKEN"
@@ -214,12 +212,7 @@ class MilvusStore(DatabaseStore):
         _check_engine(engine)
         kinds = column_kinds(records.columns)
         is_empty = self.count() == 0
-        if is_empty:  # the first items decide on labels and columns
-            check_new(records, dimensions=self.dimensions, labels=records.labels, columns={})
-        else:
-            labels = self._state["labels"] or None
-            check_new(records, dimensions=self.dimensions, labels=labels, columns=self.columns())
-            self._check_kind_of_labels(records)
+        self._check_new(records, is_empty)
         _check_lengths(records)
         changed = self._state_with(about)
         with self._change() as state:

@@ -13,6 +13,7 @@ from ...deep.objective.relations import UNKNOWN
 from ...deep.pairwise.comparison import Rows, Triplets
 
 Indices: TypeAlias = Sequence[Tensor]
+Labels: TypeAlias = Tensor | None
 
 
 def checked(indices: Indices) -> list[Tensor]:

@@ -10,8 +10,7 @@ from ...labels import as_array
 from ...numerics.types import AnyArray, Ints
 from ...numerics.whitening import discriminant_whitening, unit_rows
 from ..precision import PreciseBuffers
-
-HALF = (torch.float16, torch.bfloat16)
+from .standardize import HALF
 
 
 class Whiten(PreciseBuffers):

@@ -18,7 +18,7 @@ from ....deep import distributed
 from ....deep.objective.relations import UNKNOWN
 from ....deep.objective.terms import Term
 from ..distances import BaseDistance, CosineSimilarity, DotProductSimilarity, LpDistance
-from ..indices import Indices, lists_twice, of_all_processes, relation_of, sample_weights
+from ..indices import Indices, Labels, lists_twice, of_all_processes, relation_of, sample_weights
 from ..mismatch import Mismatch
 from ..reducers import BaseReducer, DoNothingReducer, MeanReducer, MultipleReducers
 from ..utils import common_functions
@@ -177,12 +177,7 @@ class BaseMetricLossFunction(nn.Module):
         return found
 
     def compute_loss(
-        self,
-        embeddings: Tensor,
-        labels: Tensor | None,
-        indices_tuple: Indices | None,
-        ref_emb: Tensor,
-        ref_labels: Tensor | None,
+        self, embeddings: Tensor, labels: Labels, indices_tuple: Indices | None, ref_emb: Tensor, ref_labels: Labels
     ) -> LossDict:
         """Return {name: {"losses", "indices", "reduction_type"}}.
 

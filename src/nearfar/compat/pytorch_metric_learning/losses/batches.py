@@ -14,7 +14,7 @@ import nearfar
 from ....deep import distributed
 from ....deep.objective.relations import UNKNOWN
 from ..distances import BaseDistance, CosineSimilarity, DotProductSimilarity, LpDistance
-from ..indices import Indices, pair_masks, sample_weights
+from ..indices import Indices, Labels, pair_masks, sample_weights
 from ..mismatch import Mismatch
 from ..utils.loss_and_miner_utils import convert_to_pos_pairs_with_unique_labels, logsumexp
 from .base import BaseMetricLossFunction, LossDict, NeedsLabels, elements, reduced, weighted_value
@@ -52,12 +52,7 @@ class NCALoss(NeedsLabels):
         return weighted_value(self.term, x, y, indices, ref, ref_y)
 
     def compute_loss(
-        self,
-        embeddings: Tensor,
-        labels: Tensor | None,
-        indices_tuple: Indices | None,
-        ref_emb: Tensor,
-        ref_labels: Tensor | None,
+        self, embeddings: Tensor, labels: Labels, indices_tuple: Indices | None, ref_emb: Tensor, ref_labels: Labels
     ) -> LossDict:
         pos, neg = pair_masks(embeddings, labels, None, ref_emb, ref_labels)
         s = self.softmax_scale * self.distance.margin(0, self.distance(embeddings, ref_emb))
@@ -79,12 +74,7 @@ class NPairsLoss(NeedsLabels):
         return DotProductSimilarity()
 
     def compute_loss(
-        self,
-        embeddings: Tensor,
-        labels: Tensor | None,
-        indices_tuple: Indices | None,
-        ref_emb: Tensor,
-        ref_labels: Tensor | None,
+        self, embeddings: Tensor, labels: Labels, indices_tuple: Indices | None, ref_emb: Tensor, ref_labels: Labels
     ) -> LossDict:
         assert labels is not None
         a, p = convert_to_pos_pairs_with_unique_labels(indices_tuple, labels)
@@ -116,12 +106,7 @@ class InstanceLoss(NeedsLabels):
         return CosineSimilarity()
 
     def compute_loss(
-        self,
-        embeddings: Tensor,
-        labels: Tensor | None,
-        indices_tuple: Indices | None,
-        ref_emb: Tensor,
-        ref_labels: Tensor | None,
+        self, embeddings: Tensor, labels: Labels, indices_tuple: Indices | None, ref_emb: Tensor, ref_labels: Labels
     ) -> LossDict:
         assert labels is not None
         targets = torch.unique(labels, return_inverse=True)[1]
@@ -166,12 +151,7 @@ class RankedListLoss(NeedsLabels):
         self.alpha = 1 + margin / 2 if alpha is None else alpha
 
     def compute_loss(
-        self,
-        embeddings: Tensor,
-        labels: Tensor | None,
-        indices_tuple: Indices | None,
-        ref_emb: Tensor,
-        ref_labels: Tensor | None,
+        self, embeddings: Tensor, labels: Labels, indices_tuple: Indices | None, ref_emb: Tensor, ref_labels: Labels
     ) -> LossDict:
         pos, neg = pair_masks(embeddings, labels, None, embeddings, labels)
         d = self.distance(embeddings)

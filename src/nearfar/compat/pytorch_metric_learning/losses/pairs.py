@@ -16,7 +16,7 @@ from ....deep import distributed
 from ....deep.objective.relations import UNKNOWN
 from ....deep.proxies.angular_margins import turned
 from ..distances import BaseDistance, CosineSimilarity, LpDistance, SNRDistance
-from ..indices import Indices, listed_pairs, pair_counts, pair_masks
+from ..indices import Indices, Labels, listed_pairs, pair_counts, pair_masks
 from ..mismatch import Mismatch
 from ..reducers import AvgNonZeroReducer, BaseReducer
 from ..utils.loss_and_miner_utils import logsumexp
@@ -42,12 +42,7 @@ class GenericPairLoss(BaseMetricLossFunction):
         self.mat_based_loss = mat_based_loss
 
     def compute_loss(
-        self,
-        embeddings: Tensor,
-        labels: Tensor | None,
-        indices_tuple: Indices | None,
-        ref_emb: Tensor,
-        ref_labels: Tensor | None,
+        self, embeddings: Tensor, labels: Labels, indices_tuple: Indices | None, ref_emb: Tensor, ref_labels: Labels
     ) -> LossDict:
         mat = self.distance(embeddings, ref_emb)
         if self.mat_based_loss:
@@ -278,12 +273,7 @@ class LiftedStructureLoss(GenericPairLoss):
         return self.reduced_value(x, y, indices, ref, ref_y)
 
     def compute_loss(
-        self,
-        embeddings: Tensor,
-        labels: Tensor | None,
-        indices_tuple: Indices | None,
-        ref_emb: Tensor,
-        ref_labels: Tensor | None,
+        self, embeddings: Tensor, labels: Labels, indices_tuple: Indices | None, ref_emb: Tensor, ref_labels: Labels
     ) -> LossDict:
         pos, neg = pair_counts(embeddings, labels, indices_tuple, ref_emb, ref_labels)
         if not pos.any() or not neg.any():
@@ -436,12 +426,7 @@ class HistogramLoss(_Cosines):
             raise Mismatch("HistogramLoss: ref_emb is not supported")
 
     def compute_loss(
-        self,
-        embeddings: Tensor,
-        labels: Tensor | None,
-        indices_tuple: Indices | None,
-        ref_emb: Tensor,
-        ref_labels: Tensor | None,
+        self, embeddings: Tensor, labels: Labels, indices_tuple: Indices | None, ref_emb: Tensor, ref_labels: Labels
     ) -> LossDict:
         """Take the pairs that are in triplets, each once, no matter which sample is the anchor."""
         pos, neg = pair_masks(embeddings, labels, indices_tuple, ref_emb, ref_labels)

@@ -13,7 +13,7 @@ import nearfar
 
 from ....deep import distributed
 from ..distances import LpDistance
-from ..indices import GivenTriplets, Indices, checked, listed_pairs, lists_twice, of_all_processes, pair_masks
+from ..indices import GivenTriplets, Indices, Labels, checked, listed_pairs, lists_twice, of_all_processes, pair_masks
 from ..mismatch import Mismatch
 from ..reducers import AvgNonZeroReducer, BaseReducer, DivisorReducer
 from ..utils.loss_and_miner_utils import convert_to_triplets, logsumexp
@@ -69,12 +69,7 @@ class TripletMarginLoss(BaseMetricLossFunction):
         return value
 
     def compute_loss(
-        self,
-        embeddings: Tensor,
-        labels: Tensor | None,
-        indices_tuple: Indices | None,
-        ref_emb: Tensor,
-        ref_labels: Tensor | None,
+        self, embeddings: Tensor, labels: Labels, indices_tuple: Indices | None, ref_emb: Tensor, ref_labels: Labels
     ) -> LossDict:
         a, p, n = _triplets(embeddings, labels, indices_tuple, ref_emb, ref_labels, self.triplets_per_anchor)
         if not len(a):
@@ -145,12 +140,7 @@ class MarginLoss(BaseMetricLossFunction):
         return ["margin_loss", "beta_reg_loss"]
 
     def compute_loss(
-        self,
-        embeddings: Tensor,
-        labels: Tensor | None,
-        indices_tuple: Indices | None,
-        ref_emb: Tensor,
-        ref_labels: Tensor | None,
+        self, embeddings: Tensor, labels: Labels, indices_tuple: Indices | None, ref_emb: Tensor, ref_labels: Labels
     ) -> LossDict:
         if len(self.beta) > 1 and labels is None:
             raise Mismatch("MarginLoss: labels are needed with num_classes")
@@ -223,12 +213,7 @@ class AngularLoss(NeedsLabels):
         self.tangent = tan(radians(alpha)) ** 2
 
     def compute_loss(
-        self,
-        embeddings: Tensor,
-        labels: Tensor | None,
-        indices_tuple: Indices | None,
-        ref_emb: Tensor,
-        ref_labels: Tensor | None,
+        self, embeddings: Tensor, labels: Labels, indices_tuple: Indices | None, ref_emb: Tensor, ref_labels: Labels
     ) -> LossDict:
         a, p, rivals, _ = listed_pairs(embeddings, labels, indices_tuple, ref_emb, ref_labels)
         if not len(a) or not len(rivals):
@@ -277,12 +262,7 @@ class DynamicSoftMarginLoss(BaseMetricLossFunction):
             raise Mismatch("DynamicSoftMarginLoss: needs labels, or ref_emb whose rows are positives of the embeddings")
 
     def compute_loss(
-        self,
-        embeddings: Tensor,
-        labels: Tensor | None,
-        indices_tuple: Indices | None,
-        ref_emb: Tensor,
-        ref_labels: Tensor | None,
+        self, embeddings: Tensor, labels: Labels, indices_tuple: Indices | None, ref_emb: Tensor, ref_labels: Labels
     ) -> LossDict:
         mat = self.distance(embeddings, ref_emb)
         if labels is None:

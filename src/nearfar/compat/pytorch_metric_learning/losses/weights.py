@@ -20,7 +20,7 @@ import nearfar
 
 from ....deep.objective.terms import Term
 from ..distances import BaseDistance, CosineSimilarity, DotProductSimilarity, LpDistance
-from ..indices import Indices, sample_weights
+from ..indices import Indices, Labels, sample_weights
 from ..mismatch import Mismatch
 from ..reducers import BaseReducer, DivisorReducer
 from ..utils.loss_and_miner_utils import logsumexp
@@ -121,12 +121,7 @@ class WeightRegularizerMixin(NeedsLabels):
         return self.kind == "mean" and indices is None
 
     def compute_loss(
-        self,
-        embeddings: Tensor,
-        labels: Tensor | None,
-        indices_tuple: Indices | None,
-        ref_emb: Tensor,
-        ref_labels: Tensor | None,
+        self, embeddings: Tensor, labels: Labels, indices_tuple: Indices | None, ref_emb: Tensor, ref_labels: Labels
     ) -> LossDict:
         assert labels is not None
         losses = self.losses_of_samples(embeddings, labels)
@@ -332,12 +327,7 @@ class ProxyAnchorLoss(WeightRegularizerMixin):
         return self.kind == "divisor" and indices is None
 
     def compute_loss(
-        self,
-        embeddings: Tensor,
-        labels: Tensor | None,
-        indices_tuple: Indices | None,
-        ref_emb: Tensor,
-        ref_labels: Tensor | None,
+        self, embeddings: Tensor, labels: Labels, indices_tuple: Indices | None, ref_emb: Tensor, ref_labels: Labels
     ) -> LossDict:
         """Return the losses of the proxies, to whose exponents a sample adds how often it was mined, minus 1."""
         assert labels is not None

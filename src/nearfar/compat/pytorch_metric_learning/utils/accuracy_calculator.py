@@ -12,7 +12,7 @@ from torch import Tensor
 from ....evaluation import evaluate, mean_average_precision, mrr
 from ..mismatch import Mismatch
 from . import common_functions
-from .inference import FaissKMeans, FaissKNN
+from .inference import COMPARED_AT_ONCE, FaissKMeans, FaissKNN
 
 NAMES: dict[str, Callable[[Any], float]] = {
     "precision_at_1": lambda scores: scores.recall_at[1],
@@ -23,7 +23,6 @@ NAMES: dict[str, Callable[[Any], float]] = {
 }
 SLOWER = ("mean_average_precision", "mean_reciprocal_rank")
 CLUSTERED = ("NMI", "AMI")
-COMPARED_AT_ONCE = 1 << 24  # labels of references that are compared with those of a block of queries
 
 
 class AccuracyCalculator:

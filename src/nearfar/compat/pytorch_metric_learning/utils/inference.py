@@ -14,7 +14,7 @@ from ....io import tensor_file
 from ..distances import BaseDistance, CosineSimilarity, LpDistance
 from ..mismatch import Mismatch
 
-COMPARED_AT_ONCE = 1 << 24  # distances of a block of queries to all references
+COMPARED_AT_ONCE = 1 << 24  # references that a block of queries is compared with, times its queries
 KIND_OF_FILE = "references of FaissKNN"
 THRESHOLD = 0.9  # from which cosine on two items match, unless a script says otherwise
 

@@ -22,6 +22,7 @@ from ....numerics.constraints import LabelPairs, Pairs
 from ....numerics.optimize import Solution
 from ....numerics.types import Array
 from ... import geodesic
+from ...stiefel import INITS
 from . import subspaces
 
 SUBSPACES = ("discriminant", "riemannian", "trace")
@@ -32,12 +33,14 @@ def low_rank_gmml(
     S: Array, D: Array, p: int | None, t: float = 0.5, subspace: str = "discriminant", **search: Any
 ) -> Solution:
     """Return L (p, d) as `x` from both scatters, S positive definite; see `LowRankGMML` for the settings."""
+    # D u = mu S u: mu is the ratio of dissimilar to similar squared distances along u, the largest first
     mu, V = psd.gevd(D, S)
     if p is None:
         p = psd.holding(np.maximum(mu - 1, 0.0), HELD_SHARE)
     rank = psd.rank(psd.spectrum(D)[0])
     if p > max(rank, 1):
         raise ValueError(f"n_components must be at most {rank}, the rank of the dissimilar scatter; got {p}")
+    # generalized eigenvectors are orthogonal under S, not orthonormal
     U = manifolds.orthonormal(V[:, :p])[0]
     found = Solution(U, float(mu[:p].sum()))
     if subspace != "discriminant":
@@ -163,7 +166,7 @@ class LowRankGMML(PairSums):
         checks.between(0, 1, t=self.t)
         checks.counts(1, restarts=self.restarts)
         checks.one_of(SUBSPACES, subspace=self.subspace)
-        checks.one_of(subspaces.INITS, init=self.init)
+        checks.one_of(INITS, init=self.init)
         rank = psd.rank(psd.spectrum(total)[0])
         if (self.n_components or 0) > max(rank, 1):
             raise ValueError(f"n_components must be at most {rank}, the rank of the data; got {self.n_components}")

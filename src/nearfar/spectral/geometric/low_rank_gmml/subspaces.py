@@ -9,8 +9,6 @@ from ....numerics.constraints import generator
 from ....numerics.optimize import Report, Solution, in_unit, lbfgs
 from ....numerics.types import Array, Seed
 
-INITS = ("discriminant", "pca", "random")
-
 
 def cost(U: Array, S: Array, D: Array, kind: str) -> tuple[float, Array]:
     """Return sum_i f(lam_i) and its gradient in U (d, p): f = log^2(lam) / 4 for "riemannian", 2 sqrt(lam) for "trace".
@@ -60,6 +58,7 @@ def search(
 
     def fun(A: Array) -> tuple[float, Array]:
         V, pullback = manifolds.orthonormal(A)
+        # the cost depends on the span of A alone: a search over all A is one over subspaces
         value, G = cost(V, S, D, kind)
         return value, pullback(G)
 
@@ -68,6 +67,7 @@ def search(
     if init == "discriminant":
         starts = [U]
     elif init == "pca":
+        # the directions in which the pairs of both kinds differ most
         starts = [psd.spectrum(S + D)[1][:, : U.shape[1]]]
     if last is not None and np.linalg.matrix_rank(last) == len(last) == U.shape[1]:
         starts = [last.T]
