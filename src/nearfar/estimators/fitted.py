@@ -146,6 +146,7 @@ class Fitted(BaseEstimator):
                 Z = np.asarray(self.transform(X))
                 ij = constraints.check_indices(pairs, 2, len(Z), "pairs")
                 return self._distances(Z, ij[:, 0], ij[:, 1])
+            # (m, 2, d), or pairs of matrices (m, 2, d, q)
             points = np.asarray(pairs)
             if points.ndim < 3 or points.shape[1] != 2:
                 raise ValueError(f"pairs must have shape (m, 2, d), or (m, 2) with X=; got shape {points.shape}")
@@ -380,6 +381,7 @@ class Fitted(BaseEstimator):
             n = X.shape[0] if issparse(X) else len(X)
             if labels.shape != (n,):
                 raise ValueError(f"y must hold one class per row of X, shape ({n},); got shape {labels.shape}")
+            # leave-one-out accuracy of the nearest neighbor
             nearest_row = self.kneighbors(X, n_neighbors=1, return_distance=False)[:, 0]
             return float(np.mean(labels[nearest_row] == labels))
 

@@ -86,6 +86,7 @@ class RowSums:
             raise ValueError(f"X must hold points of {self.columns} columns, like the first part; got {other.columns}")
         if self.sums.per_class != other.sums.per_class:
             raise ValueError("settings must not change between parts; call partial_fit on a new learner instead")
+        # classes of the other part that are known here keep their place; new ones follow
         places = {name: k for k, name in enumerate(self.classes)}
         new = [name for name in other.classes if name not in places]
         classes = (*self.classes, *new)
@@ -196,11 +197,13 @@ class FromSums(MetricLearner):
             settings.check_settings(self)
             self._require_sums("partial_fit", {})
             if self._sums is None and hasattr(self, "components_"):
+                # sums that `fit` did not keep cannot be continued
                 held = "this learner was fitted by fit or loaded from a file, and holds no sums to continue from"
                 warn(f"{held}; partial_fit starts over with this part")
             found = self._summed(X, y, sample_weight, unlabeled, reset=self._sums is None)
             if self._sums is not None:
                 found = self._sums.joined(found)
+            # the first parts may hold one class only: their sums wait for more
             if not self._lacking(found):
                 self._learn(found)
             self._sums = found
@@ -237,12 +240,14 @@ class FromSums(MetricLearner):
         weight = None
         if sample_weight is not None:
             weight = check_sample_weight(sample_weight, X.shape[0])
+            # a weight of 0 is no row: it must not add a class, nor a training row that scores leave out
             keep = np.flatnonzero(weight > 0)
             X = X[keep]
             if y is not None:
                 y = y[keep]
             codes = codes[keep]
             weight = weight[keep]
+        # rows without a label, as one class of their own
         others = np.where(codes < 0, 0, -1)
         points = self._points(X)
         marks = mark_training_rows(self, X, y)
@@ -285,6 +290,7 @@ class FromSums(MetricLearner):
         d = len(rows.center)
         basis = None
         if getattr(self, "_span", False) and d > rows.n:
+            # fewer rows than features: solve in their span, as `fit` does with dense rows
             basis = rows.span()
             if len(basis) == 0:
                 basis = np.eye(1, d)

@@ -214,6 +214,7 @@ def ami(labels: Any, clusters: Any) -> float:
         return 1.0
     if 1 in parts:
         return 0.0
+    # E[I] of random clusters of the same sizes
     expected = _expected_information(table)
     # AMI = (I - E[I]) / ((H + G) / 2 - E[I]); the denominator keeps its sign, and is never 0
     gap = (_entropy(table.classes) + _entropy(table.clusters)) / 2 - expected

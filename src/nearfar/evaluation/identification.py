@@ -158,10 +158,12 @@ def identify(
         )
     d, at = nearest(x, y, 1, distance=distance, exclude_self=alone, hidden=hidden)
     d[n_hidden == len(y)] = np.inf  # no item is left to find
+    # a query is answered by the class of its nearest item
     right = known & (gallery_kind[at[:, 0]] == kind)
     steps, place = np.unique(on_grid(d[:, 0]) if distance == "cosine" else d[:, 0], return_inverse=True)
     thresholds = np.full(len(steps), -np.inf)
     np.maximum.at(thresholds, place, d[:, 0])
+    # at each threshold: known queries that are named correctly, and unknown ones that are named at all
     named, wrong = (np.bincount(place[part], minlength=len(steps)).cumsum() for part in (right, ~known))
     tpir_at, threshold_at = operating_points(rates, thresholds, named / known.sum(), wrong)
     counts = {"n_known": int(known.sum()), "n_unknown": int((~known).sum()), "n_gallery": len(y) - int(alone)}

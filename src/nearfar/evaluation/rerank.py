@@ -87,6 +87,7 @@ def expand_queries(queries: Any, gallery: Any = None, *, k: int = 5, alpha: floa
     items = unit_rows(searched)
     expanded = unit_rows(rows)
     for place in range(k):
+        # one neighbor of all queries at a time: no (n, k, d) array
         expanded += weights[:, place, None] * items[indices[:, place]]
     return unit_rows(expanded)
 
@@ -281,6 +282,7 @@ class LocalScaling(RankedByValues):
         self.of_queries = 1.0 - nearest(x, y, k, distance="cosine", exclude_self=own)[0].mean(axis=1)  # (n,)
         self.of_items = self.of_queries
         if not own:
+            # r(j) of an item is its mean cosine to its nearest queries
             few = min(k, len(x))
             self.of_items = 1.0 - nearest(y, x, few, distance="cosine")[0].mean(axis=1)  # (m,)
         self.left = unit_rows(x)
@@ -334,6 +336,7 @@ class Reciprocal(RankedByValues):
 
     def all_values(self, rows: Ints) -> Array:
         shared = _minimum_sums(self.descriptions[rows], self.columns).toarray()  # (b, m)
+        # sum min / sum max of descriptions that both sum to 1: sum max = 2 - sum min
         jaccard = 1.0 - shared / (2.0 - shared)
         plain = _distances(self.work[rows], self.items, self.distance) / self.farthest[rows, None]
         return np.asarray((1.0 - self.weight) * jaccard + self.weight * plain)
@@ -343,6 +346,7 @@ def smallest(values: Array, depth: int) -> Ints:
     """Return the (b, depth) columns of the smallest values of each row, smallest first, ties by column."""
     if 4 * depth > values.shape[1]:
         return np.argsort(values, axis=1, kind="stable")[:, :depth]
+    # all cells up to the depth-th smallest, with its ties, which the sort breaks by column
     limit = np.partition(values, depth - 1, axis=1)[:, depth - 1 : depth]
     at, column = true_cells(values <= limit)
     order = np.lexsort((column, values[at, column], at))
@@ -420,8 +424,10 @@ def _descriptions(rows: AnyArray, neighbors: Ints, farthest: Array, k1: int, dis
     """Return V, (n, n): row i holds exp(-d(i, j)) / sum over its expanded k-reciprocal neighbors j."""
     half = round(k1 / 2)
     forward = _pattern(neighbors[:, : k1 + 1])
+    # R(i, k1): j is among the k1 nearest of i, and i among those of j
     reciprocal = (forward * forward.T).tocsr()
     forward = _pattern(neighbors[:, : half + 1])
+    # R(j, k1 / 2)
     small = (forward * forward.T).tocsr()
     size = np.diff(small.indptr)  # |R(j, k1 / 2)|
     transposed = small.T.tocsr()
@@ -436,6 +442,7 @@ def _descriptions(rows: AnyArray, neighbors: Ints, farthest: Array, k1: int, dis
         blocks.append((own + chosen @ small).tocoo())
     at = np.concatenate([block.row + start for block, start in zip(blocks, _starts(blocks), strict=True)])
     column = np.concatenate([block.col for block in blocks])
+    # V_ij = exp(-d(i, j) / max d(i, .)), scaled to a sum of 1
     weights = np.exp(-pair_distances(rows, rows, at, column, distance) / farthest[at])
     totals = np.bincount(at, weights, minlength=len(rows))
     table = csr_array((weights / totals[at], (at, column)), shape=(len(rows), len(rows)))

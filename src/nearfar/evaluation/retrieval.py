@@ -193,6 +193,7 @@ def retrieve(
             scoring.score_values(by.values(rows), rows)
     elif scoring.scored.size:
         hidden = None if kinds is None else scoring.hidden
+        # queries that float32 leaves undecided are scored again from a float64 product
         for product, rows in passes(Space(x, y, distance, own, hidden), scoring.scored):
             for part in parts(rows, scoring.depth[rows], product):
                 product.postpone(scoring.score(product, part))
@@ -250,19 +251,23 @@ class _Scoring:
         self.whole = whole
         self.leave_one_out = leave_one_out
         self.members = Members(query_class, gallery_class)
+        # items that a query does not search: itself, or those of its class in its group
         n_hidden = np.full(len(query_class), leave_one_out, dtype=np.intp)
         if kinds is not None:
             self.class_and_group = Members(*kinds)
             n_hidden = self.class_and_group.sizes[kinds[0]]  # without a gallery, these include the query itself
         self.available = len(gallery_class) - n_hidden
         self.to_the_end = max(ks) >= self.available.max()
+        # R: all items of the class, less the hidden ones, which are of that class, too
         self.relevant = self.members.sizes[query_class] - n_hidden
         if up_to_r:
+            # MAP@R and R-precision need R neighbors, Recall@K needs K
             deepest = np.maximum(self.relevant, max(ks))
         else:
             deepest = np.full(len(query_class), max(ks))
         self.depth = np.minimum(deepest, self.available)
         scored = np.flatnonzero(self.relevant > 0)
+        # the deepest first: the queries of a block need about the same number of neighbors
         self.scored = scored[np.argsort(-self.depth[scored], kind="stable")]
         n = len(query_class)
         self.first_rank = np.zeros(n, np.intp)
@@ -290,6 +295,7 @@ class _Scoring:
         found = self._record(rows, listed)
         if self.whole:
             absent = done & ~found
+            # no relevant item among the neighbors found: count those nearer than the best relevant one, without a sort
             done = done & ~self._count(ranked, np.flatnonzero(absent))
         return rows[~done]
 
@@ -319,7 +325,9 @@ class _Scoring:
         r = self.relevant[rows]
         found = np.bincount(at, minlength=b)
         begin = np.cumsum(found) - found
+        # precision at the rank of the n-th relevant item is n / rank
         nth = np.arange(len(at)) - begin[at] + 1
+        # only ranks up to R count for R-precision and MAP@R
         within = rank <= r[at]
         precision = nth / rank
         self.r_precision[rows] = np.bincount(at, within, minlength=b) / r
@@ -363,10 +371,12 @@ def _rank_of_best(block: Block, part: Ints, at: Ints, item: Ints) -> Ints:
     values = block.values[part]
     slack = block.slack[part]
     near = values[at, item]
+    # the largest value of each row, and the items that may equal it within the error: exact values choose among them
     top = np.maximum.reduceat(near, np.flatnonzero(np.diff(at, prepend=-1)))
     rival = near >= (top - slack)[at]
     best, best_value = _nearest_of(block, part, at[rival], item[rival])
     center = values[np.arange(len(part)), best]
+    # certainly nearer than the best relevant item; those within the error of it are compared exactly
     above = values > (center + slack)[:, None]
     close = values >= (center - slack)[:, None]
     rank = 1 + _row_counts(above)

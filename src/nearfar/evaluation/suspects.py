@@ -134,6 +134,7 @@ def suspects(
     votes = np.zeros_like(nearness)
     rng = np.random.default_rng(seed)
     for _ in range(repeats):
+        # items of a group are judged together: a near copy in the training folds would confirm a wrong label
         parts = stratified_folds(class_of_block, folds, rng)[block]
         for part in range(folds):
             judged_rows = np.flatnonzero(parts == part)
@@ -141,12 +142,15 @@ def suspects(
                 found = judge(rows, numbers, parts != part, judged_rows)
                 nearness[judged_rows] += found[0] / repeats
                 votes[judged_rows] += found[1] / repeats
+    # s_c = t L_c + log(V_c + e), (n, C)
     scores = MEAN_WEIGHT * nearness + np.log(votes + LEAST_VOTE)
     at = np.arange(len(rows))
     given = scores[at, numbers]
+    # the best of the other classes
     scores[at, numbers] = -np.inf
     suggested = scores.argmax(axis=1)
     doubt = scores[at, suggested] - given
+    # no other item of the class speaks for its label, so its absence speaks against none
     doubt[sizes[numbers] < 2] = -np.inf
     return Suspects(doubt=doubt, suggested=suggested, classes=named_classes(labels)[0])
 
@@ -168,6 +172,7 @@ def stratified_folds(labels: Ints, folds: int, rng: np.random.Generator) -> Ints
     begins = np.cumsum(sizes) - sizes
     place = np.arange(len(labels)) - begins[labels[order]]
     found = np.empty(len(labels), dtype=np.intp)
+    # items of a class in turn, from a random first fold, so that small classes do not all fill the same one
     found[order] = (place + rng.integers(folds, size=len(sizes))[labels[order]]) % folds
     return found
 

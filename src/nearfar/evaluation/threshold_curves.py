@@ -149,9 +149,11 @@ def scored(
     far = accepted[1] / N
     # AUC: the share of combinations of a similar and a dissimilar pair in which the similar one is nearer, ties half
     auc = float(np.sum(counts[0] * (N - accepted[1] + counts[1] / 2))) / P / N
+    # (TAR + 1 - FAR) / 2 is the accuracy if both kinds are equally frequent
     best = int(np.argmax(tar - far))
     eer, at = _equal_errors(tar, far)
     tar_at, threshold_at = operating_points(rates, thresholds, tar, accepted[1])
+    # no rate below that of one pair can be measured
     grid = np.geomspace(1 / N, 1.0, CURVE_POINTS)
     places = [_last(accepted[1], _allowed(rate, N)) for rate in grid]
     return Verification(

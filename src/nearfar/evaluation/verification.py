@@ -100,6 +100,7 @@ def verify(
     if len(x) > most:
         rows = np.sort(np.random.default_rng(seed).choice(len(x), most, replace=False))
     whole = own is not None and len(rows) == len(x)
+    # width of a bin: the largest possible distance falls into the last one
     edge = _reach(x, y, distance) / (DISTANCE_BINS - 1)
     similar = np.zeros(DISTANCE_BINS + 1, dtype=np.int64)
     all_pairs = np.zeros(DISTANCE_BINS + 1, dtype=np.int64)
@@ -116,6 +117,7 @@ def verify(
         if kinds is not None:
             bins[kinds[0][rows[part]][:, None] == kinds[1][first:]] = DISTANCE_BINS
         others = gallery_kind[first:]
+        # the extra bin holds the cells that are no pair
         similar += np.bincount(bins[kind[rows[part]][:, None] == others], minlength=DISTANCE_BINS + 1)
         all_pairs += np.bincount(bins.ravel(), minlength=DISTANCE_BINS + 1)
     counts = np.stack([similar, all_pairs - similar])[:, :DISTANCE_BINS]

@@ -35,6 +35,7 @@ def nearest_of_class(X: Array, labels: Ints, k: int) -> Ints:
         if width == 0:
             continue
         others = partial(other_classes, codes) if codes[0] != codes[-1] else None
+        # in a class of few rows, the places beyond them hold arbitrary rows, which -1 replaces
         near = rows[nearest(X[rows], X[rows], width, exclude_self=True, hidden=others)[1]]
         found[rows, :width] = np.where(np.arange(width) < available[:, None], near, -1)
     return found
@@ -100,6 +101,7 @@ def nearest_of_others(X: Array, labels: Ints, k: int) -> Ints:
 
     def own_class(queries: Ints) -> tuple[Ints, Ints]:
         """Return the position in `queries` and the place in `known` of every row of the classes of these queries."""
+        # every member of the class of every query, flat: a (b, n) mask of the same would be mostly False
         of = labels[small[queries]]
         at = np.repeat(np.arange(len(of)), sizes[of])
         within = np.arange(len(at)) - np.repeat(np.cumsum(sizes[of]) - sizes[of], sizes[of])

@@ -152,6 +152,7 @@ def search_binary(
     wanted = min(len(codes), oversample * k)
     if not 1 <= k <= len(codes):
         raise ValueError(f"k: expected 1 to {len(codes)} (the rows that are searched), got {k!r}")
+    # |s - t|^2 of signs is four times the number of unequal ones: the order of the Hamming distance, exact in float32
     query_signs = signs_of(to_binary(queries, center), d)
     candidates = nearest(query_signs, signs_of(codes, d), wanted, distance="sqeuclidean")[1]
     return rescored(queries, rows, candidates, k, distance=distance)
@@ -163,5 +164,6 @@ def rescored(
     """Keep the k nearest of the candidates (n, c) of each query by their exact distances; ties are broken by row."""
     pairs = np.broadcast_to(np.arange(len(queries))[:, None], candidates.shape)
     distances = pair_distances(queries, rows, pairs, candidates, distance)
+    # by distance, ties by row; the codes proposed the candidates, and have no say in their order
     order = np.lexsort((candidates, distances))[:, :k]
     return np.take_along_axis(distances, order, axis=1), np.take_along_axis(candidates, order, axis=1)

@@ -71,6 +71,7 @@ def kmeans(rows: Rows, k: int, rng: np.random.Generator, *, iterations: int = 25
         Function that finds the nearest centers in Lloyd's algorithm.
     """
     if len(rows) < ROWS_OF_LARGE_CLUSTERS * k:
+        # breathing and exchange replace poor seeds at a lower price than greedy ones and Lloyd's steps have here
         centers = rows[rng.choice(len(rows), k, replace=False)]
         iterations = 0
     else:
@@ -91,12 +92,14 @@ def seeds(rows: Rows, k: int, rng: np.random.Generator) -> Ints:
     D = _squares(rows, square, np.array(found))[0]
     D[found] = 0
     while len(found) < k:
+        # draw rows with probability D_i / sum D: the place of a uniform number in the cumulative sum
         mass = np.cumsum(D, dtype=np.float64)
         if mass[-1] <= 0:  # all other rows equal seeds
             rest = np.setdiff1d(np.arange(n), found)
             return np.concatenate([found, rest[: k - len(found)]]).astype(np.intp)
         drawn = tries * max(1, min(TOGETHER, MAX_KMEANS_DISTANCES // (tries * n)))
         candidates = np.minimum(np.searchsorted(mass, mass[-1] * rng.random(drawn), side="right"), n - 1)
+        # u D' < D with probability D / D', where D' is D of now, and D that of the candidate's turn
         bar = rng.random(drawn) * D[candidates]
         squares = _squares(rows, square, candidates)
         at = 0
@@ -104,6 +107,7 @@ def seeds(rows: Rows, k: int, rng: np.random.Generator) -> Ints:
             count = at + np.flatnonzero(bar[at:] < D[candidates[at:]])[:tries]
             if len(count) < tries:
                 break
+            # (tries, n): the distances that remain if a candidate becomes the next seed
             left = np.minimum(squares[count], D)
             best = int(left.sum(axis=1).argmin())
             found.append(int(candidates[count[best]]))
@@ -162,6 +166,7 @@ def means(rows: Rows, numbers: Ints, centers: Rows, squares: Rows | None) -> Row
     k = len(centers)
     n = len(rows)
     size = np.bincount(numbers, minlength=k)
+    # a sparse (k, n) matrix of ones times the rows sums them by cluster
     member = csr_array((np.ones(n, dtype=rows.dtype), (numbers, np.arange(n))), shape=(k, n))
     found: Rows = (member @ rows) / np.maximum(size, 1)[:, None].astype(rows.dtype)
     empty = np.flatnonzero(size == 0)
@@ -181,6 +186,8 @@ def _again(
     stayed = np.flatnonzero(~moved)
     found, which = nearest(rows, centers[there])
     which = there[which]
+    # a row whose center stayed keeps its distance, and only centers that moved can be nearer; the others are compared
+    # with all centers
     squares = np.where(lost, np.inf, squares)
     numbers = numbers.copy()
     if len(stayed) and lost.any():
@@ -304,15 +311,18 @@ class _Breath:
         k = len(self.centers)
         own = self.near[:, 0]
         size = np.bincount(own, minlength=k)
+        # sum of squares of each cluster, (k,)
         error = np.bincount(own, self.squares[:, 0], minlength=k)
         large = np.argsort(-error, kind="stable")[:count]
         large = large[size[large] > 1]
         if len(large) == 0:
             return None
+        # rows by cluster, and in each the farthest first
         order = np.lexsort((-self.squares[:, 0], own))
         first = np.cumsum(size) - size
         farthest = self.rows[order[first[large]]]
         new = self.centers[large] + np.asarray(toward, self.rows.dtype) * (farthest - self.centers[large])
+        # the two nearest of all centers, of which only the distances to the new ones are computed
         squares, near = nearest_centers(self.rows, new, min(2, len(new)))
         squares = np.concatenate([self.squares, squares], axis=1)
         near = np.concatenate([self.near, near + k], axis=1)
@@ -322,6 +332,7 @@ class _Breath:
         dropped = _least_needed(squares, near, k + len(new), len(new))
         if dropped is None:
             return None
+        # rows of a dropped center go to their second nearest, which is never dropped with it
         numbers = np.where(dropped[near[:, 0]], near[:, 1], near[:, 0])
         place = np.cumsum(~dropped) - 1
         centers = np.concatenate([self.centers, new])[~dropped]
@@ -339,6 +350,7 @@ def _least_needed(squares: Rows, near: Ints, k: int, count: int) -> Bools | None
         How many centers there are, and how many to mark. None is returned if there are not so many.
     """
     own = near[:, 0]
+    # without a center, each of its rows has the distance to its second nearest
     rise = np.bincount(own, squares[:, 1] - squares[:, 0], minlength=k)
     order = np.argsort(own, kind="stable")
     stop = np.cumsum(np.bincount(own, minlength=k))

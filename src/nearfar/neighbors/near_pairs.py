@@ -115,6 +115,7 @@ def groups_apart(rows: Any, within: float, apart: Ints, *, distance: str = "eucl
     n = len(apart)
     joined = connected_components(coo_array((np.ones(len(i)), (i, j)), shape=(n, n)), directed=False)[1]
     nearest = np.full(n, np.inf)
+    # both ends of a pair are near each other
     np.minimum.at(nearest, i, pairs.distances[kept])
     np.minimum.at(nearest, j, pairs.distances[kept])
     return _numbered(joined, nearest)
@@ -165,6 +166,7 @@ def _search(rows: AnyArray, distance: str, within: float, k: int | None) -> Near
             d = pair_distances(rows, rows, i, j, distance)
             keep = d <= within
             found = _merged(found, NearPairs(i[keep], j[keep], d[keep]), k)
+            # pairs of later blocks count only if they are no farther than the k-th so far
             if k is not None and len(found.i) == k:
                 within = float(found.distances[-1])
         if within == 0 and k is not None:
@@ -208,6 +210,7 @@ class Nearness:
         if distance != "cosine":
             self.center = rows.mean(axis=0, dtype=np.float64)
             squares = (np.einsum("ij,ij->i", x, x).max() for x in (part - self.center for part in chunks(rows)))
+            # a power of two, by which division does not round; no value is above 2 in this unit
             self.unit = float(2.0 ** np.ceil(np.log2(max(float(np.sqrt(max(squares))), 1e-100))))
         self.single = np.empty((len(rows), rows.shape[1] + 2), dtype=np.float32)
         for start, part in zip(starts(rows), chunks(rows), strict=True):
@@ -246,11 +249,13 @@ class Nearness:
         return row + rows.start, column + others.start
 
     def _cells(self, left: AnyArray, right: AnyArray, own: bool, within: float, k: int | None) -> tuple[Ints, Ints]:
+        # [x, 1, -|x|^2 / 2] . [y, -|y|^2 / 2, 1] = x.y - (|x|^2 + |y|^2) / 2 = -|x - y|^2 / 2
         swapped = np.r_[: right.shape[1] - 2, -1, -2]
         table = left[:, swapped] @ right.T
         if own:  # every pair once
             table[:, : len(left)][np.tri(len(left), dtype=np.bool_)] = -np.inf
         bar = self.bar(within)
+        # no k pairs are known yet: the k nearest of this table alone are a first bar
         if k is not None and np.isinf(bar) and table.size > k:
             bar = float(np.partition(table.ravel(), table.size - k)[table.size - k])
         # d + 2 products err by d + 3 roundoffs of at most 2; a value and the bar err both

@@ -87,6 +87,7 @@ def nearest(
     _check_k(k, len(y) - exclude_self)
     space = Space(x, y, distance, own, hidden)
     indices = np.empty((len(x), k), dtype=np.intp)
+    # in float32 for all queries, then in float64 for those that it leaves unsettled
     for product, rows in passes(space, np.arange(len(x))):
         for part in parts(rows, np.full(len(rows), k), product, block):
             ranked = rank_block(product, part, k)
@@ -203,6 +204,8 @@ def rank_block(product: Product, rows: Ints, k: int, alike: Alike | None = None)
     else:
         columns = np.take_along_axis(columns, order, 1)
     kinds = None if alike is None else alike(rows, columns)
+    # neighbors whose values differ by less than their error: exact values have to order them. The difference of two
+    # cells of -inf, which are no candidates, is NaN and so not close
     with np.errstate(invalid="ignore"):
         close = values[:, :-1] - values[:, 1:] <= block.slack[:, None]
     close &= np.arange(1, values.shape[1]) < count[:, None]
@@ -222,8 +225,10 @@ def _candidates(block: Block, k: int) -> tuple[AnyArray, Ints | None, Ints, Bool
     groups = _groups(width, k)
     grouped = block.values.reshape(b, -1, groups)
     peaks = grouped[:, 0] if groups == width else grouped.max(axis=1)
+    # k groups have a maximum of at least this, so the k-th largest value is no smaller, up to the errors in `slack`
     floor = np.partition(peaks, groups - k, axis=1)[:, groups - k] - block.slack
     floor = np.maximum(floor, np.finfo(floor.dtype).min)  # a query with fewer than k rows to find: all but the hidden
+    # a group whose maximum is below the floor holds no candidate
     row, group = true_cells(peaks >= floor[:, None])
     most = 2 * k + block.product.limit
     few = np.bincount(row, minlength=b) <= most
@@ -260,19 +265,23 @@ def _settle(block: Block, columns: Ints, kinds: Bools | None, close: Bools, k: i
     """Order runs of close neighbors by exact values and index, in place; return False for rows with too many."""
     b, width = columns.shape
     run = np.zeros((b, width), dtype=np.intp)
+    # number of the run of close neighbors that a place belongs to, (b, w)
     np.cumsum(~close, axis=1, out=run[:, 1:])
     if kinds is None:
         unclear = close
     else:
         unclear = close & (kinds[:, 1:] != kinds[:, :-1])
+    # runs that begin within the first k places
     needed = run <= run[:, k - 1 : k]
     run += width * np.arange(b)[:, None]
+    # of these, the runs with two neighbors whose order matters
     open_run = np.zeros(b * width, dtype=bool)
     open_run[run[:, 1:][unclear]] = True
     needed &= open_run[run]
     settled = needed.sum(axis=1) <= block.product.limit
     at, place = true_cells(needed & settled[:, None])
     column = columns[at, place]
+    # each run by its exact values, ties by column
     order = np.lexsort((column, -block.exact(at, column), run[at, place]))
     columns[at, place] = column[order]
     return settled

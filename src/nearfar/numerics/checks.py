@@ -94,6 +94,7 @@ def targets(y: AnyArray | None, n: int) -> Array:
         Y = values.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{needs}; got {values.ravel()[0]!r}, ...") from error
+    # negated, so that NaN counts, too; squares of larger targets are not numbers
     bad = int((~(np.abs(Y) <= 1e150)).sum())
     if bad:
         raise ValueError(f"{needs}; {bad} of {Y.size} are NaN, infinite or above 1e150")
@@ -210,6 +211,7 @@ def numbered(y: AnyArray, unlabeled: Any = None) -> AnyArray:
         raise ValueError(f"unlabeled must be one value; got {quoted(unlabeled)}")
     names = as_array(y, "y")
     if names.dtype.kind == "f" and np.isnan(names).any():
+        # NaN is a missing label, which the check of objects below finds
         names = names.astype(object)
     if names.dtype != object or names.ndim != 1:
         return names
@@ -256,6 +258,7 @@ def encode(y: AnyArray, unlabeled: Any = None) -> tuple[AnyArray, Ints]:
     names, first, inverse = np.unique(y[known], return_index=True, return_inverse=True)
     order = np.argsort(first)
     codes = np.full(len(y), -1, dtype=np.intp)
+    # `inverse` counts names in sorted order; the argsort of an order is the place of each name in it
     codes[known] = np.argsort(order)[inverse.ravel()]
     return names[order], codes
 

@@ -73,6 +73,7 @@ def _detached(x: Any) -> Any:
 
 def _check_finite(rows: AnyArray, name: str) -> None:
     largest = np.maximum(np.abs(rows.max(axis=1)), np.abs(rows.min(axis=1)))
+    # negated, so that rows with NaN are bad, too
     bad = np.flatnonzero(~(largest.astype(np.float64) <= MAX_MAGNITUDE))
     if bad.size == 0:
         return
@@ -128,6 +129,7 @@ def pair_distances(x: AnyArray, y: AnyArray, i: Ints, j: Ints, distance: str = "
     """
     check_distance(distance)
     if distance == "cosine":
+        # rounding can leave the cosine of parallel rows just above 1
         return np.maximum(1.0 - pair_cosines(x, y, i, j), 0.0)
     squares = _by_pairs(x, y, i, j, _squares)
     if distance == "euclidean":

@@ -69,6 +69,7 @@ def median_gamma(X: Array, kernel: Kernel) -> float:
         rows = generator(0).permutation(len(X))[:GAMMA_SAMPLE]
     distance = "sqeuclidean" if kernel == "rbf" else "cityblock"
     d = pdist(X[rows], distance)
+    # many copies of a row would make the median 0
     d = d[d > 0]
     if len(d) == 0:
         return 1.0
@@ -191,9 +192,11 @@ def kernel_map(
         K = Z[:, chosen]
     else:
         K = gram(Z, Z, kernel, gamma, degree, coef0)
+    # K = V diag(w) V' of the landmarks, (m, m); with R(z) = k(z)' V w^(-1/2), R R' = K on them
     basis = roots(K, tol)
     if m == n:
         return KernelMap(chosen, K @ basis, basis)
+    # the other rows in blocks: the (n, m) matrix of their values is never held
     rows = np.empty((n, basis.shape[1]))
     step = max(1, KERNEL_BLOCK_VALUES // m)
     for a in range(0, n, step):
@@ -218,6 +221,7 @@ def roots(K: Array, tol: float) -> Array:
     w, V = psd.spectrum(K)
     if w[0] <= 0 <= w[-1]:
         raise ValueError("the kernel matrix must not be 0; no two rows differ under this kernel")
+    # rounding leaves eigenvalues of this size; a larger one belongs to a function that is no kernel
     if w[-1] < -1e-8 * max(w[0], 0.0):
         raise ValueError(f"the kernel matrix must be positive semi-definite; its smallest eigenvalue is {w[-1]:.3g}")
     keep = w > tol * w[0]

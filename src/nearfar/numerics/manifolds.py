@@ -97,6 +97,7 @@ def spd_log(X: Array) -> Array:
     if (w < low).any():
         count = (w < low).any(axis=1).sum()
         warn(f"X: {count} matrices are singular; their eigenvalues were raised to {SPD_FLOOR:g} of the largest")
+    # log X = V diag(log w) V'; (n, d, d)
     return (V * np.log(np.maximum(w, low))[:, None, :]) @ V.transpose(0, 2, 1)
 
 
@@ -107,6 +108,7 @@ def vectors(T: Array) -> Array:
     array([[1.   , 2.828, 3.   ]])
     """
     i, j = np.triu_indices(T.shape[1])
+    # <S, T> has every entry off the diagonal twice, and a row has it once: sqrt 2 in both rows makes up for it
     return T[:, i, j] * np.where(i == j, 1.0, np.sqrt(2.0))
 
 
@@ -183,10 +185,12 @@ def inner_products(U: Array, M: Array) -> Array:
 
 def unit_bases(U: Array, M: Array) -> Array:
     """Return for every basis U (n, d, q) a basis V of the same span with V' M V = I; `projectors` returns V V'."""
+    # U'MU = C C' and V' = C^-1 U', so V'MV = C^-1 C C' C'^-1 = I
     C = np.linalg.cholesky(inner_products(U, M))
     return np.linalg.solve(C, U.transpose(0, 2, 1)).transpose(0, 2, 1)
 
 
 def projectors(U: Array, M: Array) -> Array:
     """Return U (U' M U)^-1 U' for every basis U (n, d, q), which depends only on the span of U."""
+    # for another basis U A of the span, A (A'U'MUA)^-1 A' = (U'MU)^-1: the same projector
     return U @ np.linalg.solve(inner_products(U, M), U.transpose(0, 2, 1))

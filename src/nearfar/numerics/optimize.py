@@ -139,6 +139,7 @@ def lbfgs(
 
     def each(x: Array) -> None:
         before = history[-1] if history else np.inf
+        # the last point that L-BFGS-B evaluates before this call is the iterate that it accepts
         history.append(last[0])
         if report is not None:
             report(len(history), last[0], last[1])
@@ -147,6 +148,7 @@ def lbfgs(
             raise HaltedError
 
     iterate = x0.astype(np.float64).ravel()
+    # one iteration rarely takes more than 20 evaluations; the default of SciPy, 15,000 in all, would end long searches
     limit = {"maxiter": max_iter, "maxfun": 20 * max_iter + 100, "maxls": tries}
     options = {**limit, "gtol": tol, "ftol": ftol, "maxcor": memory}
     if bounds is None:
@@ -157,6 +159,7 @@ def lbfgs(
         found = minimize(flat, x0.ravel(), jac=True, method="L-BFGS-B", bounds=limits, callback=each, options=options)
     except HaltedError:
         return Solution(iterate.reshape(x0.shape), history[-1], len(history), history=np.array(history))
+    # at a bound, the gradient need not vanish, but only the part of it that leads inside
     step = projected_step(found.x.reshape(x0.shape), found.jac.reshape(x0.shape), bounds)
     gradient = float(np.abs(step).max(initial=0.0))
     accepted = tol
@@ -211,9 +214,11 @@ def lbfgs_in_rounds(
     while True:
         before = least
         done = len(history)
+        # the curvature that L-BFGS remembers is that of the old coordinates, so each round starts without a memory
         x = retract(lbfgs(fun, x, max_iter=min(STEPS_PER_ROUND, max_iter - done), tol=tol, report=each).x)
         least, G = fun(x)
         gradient = float(np.abs(G).max())
+        # converged, no step was possible, no iteration is left, or the round gained nothing
         if gradient <= tol * max(1.0, abs(least)) or len(history) in (done, max_iter) or not least < before:
             break
     converged = gradient <= max(tol, FLAT_GRADIENT) * max(1.0, abs(least))
@@ -327,6 +332,7 @@ def fista(
         x = x_new
         value = value_new
         gradient = gradient_new
+        # backtracking only shortens steps; let them grow again where the curvature is smaller
         step = step * 1.05
         certificate = gap(x, value, gradient)
         history.append(value)

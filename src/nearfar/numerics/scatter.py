@@ -94,6 +94,7 @@ def all_pairs(X: Array, labels: Ints) -> PairScatters:
     """Return the scatters of all pairs with weight 1, in O(n d^2): sum_c n_c S_c, and n S_t minus that."""
     n = class_sizes(labels).astype(float)
     whole = float(n.sum())
+    # sum_{i<j in c} (x_i - x_j)(x_i - x_j)' = n_c S_c, the scatter S_c around the mean of class c; (d, d)
     similar = deviations(X, labels, class_means(X, labels), n)
     n_similar = float((n * (n - 1.0))[n > 1].sum() / 2)
     n_all = whole * (whole - 1) / 2
@@ -105,7 +106,10 @@ def class_balanced_pairs(X: Array, labels: Ints) -> PairScatters:
     n = class_sizes(labels).astype(float)
     means = class_means(X, labels)
     several = n > 1
+    # n_c S_c over the n_c (n_c - 1) / 2 pairs of a class is 2 S_c / (n_c - 1)
     similar = deviations(X, labels, means, 2 * several / np.where(several, n - 1, 1.0))
+    # the mean over the pairs of two classes is S_a / n_a + S_b / n_b + (mu_a - mu_b)(mu_a - mu_b)'; each class is in C
+    # - 1 of these, and sum_{a<b} (mu_a - mu_b)(mu_a - mu_b)' = C sum_c (mu_c - mu)(mu_c - mu)'
     others = len(n) - 1
     m = means - means.mean(axis=0)
     dissimilar = deviations(X, labels, means, others / n) + len(n) * m.T @ m
@@ -124,6 +128,7 @@ def weighted_outer(X: Array, i: Ints, j: Ints, weight: Array | None = None) -> A
     """
     if len(i) > len(X) and X.shape[1] > MAX_FEATURES_OF_DIFFERENCES:
         Y = laplacian_times(X, i, j, weight)
+        # sum_ij w_ij (x_i - x_j)(x_i - x_j)' over the edges = X' (diag(W 1) - W) X; (d, d)
         S = X.T @ Y
         square = np.einsum("nd,nd->n", X, X)
         sums = square[i] + square[j]
@@ -193,6 +198,7 @@ def total(X: Array) -> Array:
 def unit(X: Array) -> float:
     """Return a power of two near the standard deviation of the features: division by it causes no rounding."""
     largest = float(np.abs(X).max(initial=0.0)) or 1.0
+    # in units of the largest entry, so that no square overflows or vanishes
     size = largest * float(np.sqrt(np.mean(np.var(X / largest, axis=0))))
     if size <= 0:
         return 1.0
@@ -320,6 +326,7 @@ def centered_triangle(X: Array) -> Array:
         return X - mean
     R = np.empty((0, d))
     for a in range(0, n, step):
+        # [R; C]'[R; C] = R'R + C'C: the triangle of all blocks so far, whose condition is that of C, not of C'C
         R = np.asarray(np.linalg.qr(np.concatenate([R, X[a : a + step] - mean]), mode="r"))
     return R
 

@@ -27,6 +27,7 @@ def rebuilding_scatter(R: Array, S: csr_array) -> Array:
     total = np.zeros((R.shape[1],) * 2)
     step = max(1, RESIDUAL_BLOCK_VALUES // max(R.shape[1], 1))
     for a in range(0, len(R), step):
+        # (I - S) R, a few rows at a time
         residual = R[a : a + step] - S[a : a + step] @ R
         total += residual.T @ residual
     return total / len(R)
@@ -67,6 +68,7 @@ def ratio_directions(
     V = np.eye(len(S_b))
     if psd.is_singular(eigh(psd.symmetrize(S_b + S_w), eigvals_only=True)):
         w, V = psd.spectrum(S_b + S_w)
+        # outside of this range, both scatters are 0, and the ratio is undefined
         V = V[:, : max(psd.rank(w), 1)]  # (d, r): both become V' S V, (r, r), and directions V U
         S_b = V.T @ S_b @ V
         S_w = V.T @ S_w @ V
@@ -79,6 +81,7 @@ def ratio_directions(
         if p is None:
             p = max(1, r - 1)
         mu, U = psd.gevd(S_b, S_w, p, "shrink", "the scatter of similar pairs and neighborhoods")
+        # tr(U' S_b U) / tr(U' S_w U)
         ratio = float(np.sum(U * (S_b @ U)) / np.sum(U * (S_w @ U)))
         return Solution((V @ U).T, objective=ratio, attributes={"eigenvalues": mu})
     if p is None:

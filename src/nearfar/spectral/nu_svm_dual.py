@@ -68,6 +68,7 @@ class NuMargin(NamedTuple):
         G = self.moved(a) - self.l1 * self.S
         if not self.definite:
             return G
+        # [G]_+: without the negative eigenvalues
         return psd.project(G)[0]
 
     def rates(self, a: Array) -> tuple[Array, Array]:
@@ -175,8 +176,10 @@ def newton_step(problem: NuMargin, here: Conditions) -> Array | None:
     top = problem.l2 * problem.weight
     # either the sum of the multipliers is at its bound, or the margin is 0
     fixed = here.margin > here.spare / problem.l2
+    # a pair far beyond the margin aims below 0, one far within it above its upper bound
     aim = here.a - top * here.beyond
     free = ((aim > 0) & (aim < top)) | (fixed & (here.beyond == 0) & (top > 0))  # the pairs on the margin
+    # the others go to the bound at which they should be
     at_bound = np.where(aim > 0, top, 0.0)
     step = np.where(free, 0.0, at_bound - here.a)
     if free.sum() > MAX_NEWTON_PAIRS:
@@ -209,6 +212,7 @@ def bounded(J: Array, miss: Array, total: float | None, low: Array, high: Array)
     while inside.any():
         A = J[np.ix_(inside, inside)]
         b = miss[inside] - J[np.ix_(inside, ~inside)] @ x[~inside]
+        # one factorization for J^-1 miss and J^-1 1, whose combination has the given total
         y, rise = cho_solve(cho_factor(A), np.stack([b, np.ones_like(b)], axis=1)).T
         if total is None:
             x[inside] = y
@@ -229,6 +233,7 @@ def products(Y: Array, rates: Array) -> Array:
     1, vanish unless k or l is one of the less frequent eigenvalues, and the sum has few terms.
     """
     up = rates.diagonal() > 0
+    # J = J(all rates 1) + J(rates - 1), and the second sum has few terms
     if 2 * up.sum() > len(up):
         few = ~up
         J = (Y @ Y.T) ** 2  # all rates 1
@@ -248,6 +253,7 @@ def shortened(problem: NuMargin, here: Conditions, step: Array) -> Conditions | 
     share = 1.0
     while share >= SHORTEST:
         there = Conditions.of(problem, np.clip(here.a + share * step, 0.0, top))
+        # a share of the decrease that Newton's method promises (Armijo)
         if there.wrong <= (1 - 1e-4 * share) * here.wrong:
             return there
         share /= 2
@@ -293,6 +299,7 @@ def nu_margin(
     top = problem.l2 * problem.weight
     floor = problem.l2 * problem.nu
     before = problem.before
+    # multipliers of the sum l2 nu, all at the same share of their bounds
     a = problem.nu * top
     margin = 0.0
     stiff = 1.0  # penalty on the sum of a
@@ -322,6 +329,7 @@ def nu_margin(
         if found.n_iter < limits["max_iter"]:
             margin = max(margin + stiff * (floor - a.sum()), 0.0)
             last = missed
+            # the violation should fall by a factor of 4 in each round; otherwise, the penalty is too weak
             missed = max(floor - float(a.sum()), 0.0)
             if missed > last / 4:
                 stiff *= STIFFER
@@ -333,6 +341,7 @@ def nu_margin(
             a = sharper
             here = there
             margin = problem.margin(here.M)
+        # neither method moves: this is the accuracy of float64
         elif found.n_iter <= 1 and margin == old:
             break
     limit = tol * max(1.0, abs(here.primal))

@@ -28,6 +28,7 @@ def almn(rows: Rows, k: float) -> tuple[Tensor, Tensor]:
     assert rows.ref is not None
     columns, keep = positives(rows)
     near, rivals = near_and_rivals(rows.d, columns, rows.neg, -1.0)  # -s_p, log sum_n exp(s_n)
+    # |z_i| |z_p|, (b, K)
     lengths = safe_sqrt(rows.x.square().sum(1))[:, None] * safe_sqrt(rows.ref.square().sum(1))[columns]
     lowered = (2 - k) * near + (k - 1) * lengths  # -v_p
     gap = rivals[:, None] + lowered  # -inf, a term of log 1, without negatives

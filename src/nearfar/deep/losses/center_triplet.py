@@ -46,7 +46,9 @@ def center_triplet(
         rivals = dissimilarity(centers, centers, distance)
         other = (classes[:, None] != classes) & (classes != UNKNOWN)
     near = torch.where(other, rivals, torch.inf).amin(1)
+    # a hinge needs members, and something of another class to compare with
     valid = (classes != UNKNOWN) & (own.sum(1) >= max(min_per_class, 1)) & other.any(1)
+    # selected before they are subtracted: inf - inf of empty places would be NaN, also in the gradient
     gap = torch.where(valid, far, 0.0) - torch.where(valid, near, 0.0)
     return torch.where(valid, gap + margin, 0.0).clamp_min(0), valid
 

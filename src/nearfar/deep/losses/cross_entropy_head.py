@@ -109,6 +109,7 @@ class CrossEntropyHead(HeadLoss, DivisibleClasses):
     def _losses(self, batch: Batch, y: Tensor, *parameters: Tensor) -> Tensor:
         """Return the losses of this process's samples, (k,), without the matrix of logits."""
         of_anchors = y[batch.anchors]
+        # with smoothing, the loss also reads the mean logit
         own, others, sums = self.numbers(batch.x[batch.anchors], of_anchors, *parameters)
         losses = self.per_sample(own, others, sums / len(parameters[0]))
         return torch.where(of_anchors != UNKNOWN, losses, 0.0)
@@ -116,6 +117,7 @@ class CrossEntropyHead(HeadLoss, DivisibleClasses):
     def compare_here(self, x: Tensor, here: ClassesHere, *parameters: Tensor) -> Tensor:
         own, others, sums = self.numbers(x, here.own, *parameters)
         sums = added_up(sums) if self.smoothing else sums
+        # each process has the classes of its own: one of them has the own logit, and the others add 0
         losses = self.per_sample(added_up(own), log_added_up(others), sums / here.number)
         return self.reduced(torch.where(here.known, losses, 0.0).sum(), here.known)
 
@@ -130,6 +132,7 @@ class CrossEntropyHead(HeadLoss, DivisibleClasses):
             x = unit(x, 1 / self.temperature)
         else:
             x = x / self.temperature
+            # (W z + b) / T
             bias = bias / self.temperature
         if self.smoothing:
             return own_others_and_sums_of(x, weight, y, bias=bias, cosines=bias is None)

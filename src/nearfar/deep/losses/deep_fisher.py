@@ -28,6 +28,7 @@ def deep_fisher(outputs: Tensor, targets: Tensor) -> Tensor:
 
 def fisher_targets(hot: Tensor, shares: Tensor) -> Tensor:
     """Return the (n, C) targets of one-hot rows, (n, C), for the shares of the classes, (C,); 0 for an absent class."""
+    # ([y_i = c] - p_c) / sqrt(p_c)
     root = torch.where(shares > 0, shares, 1.0).sqrt()
     return torch.where(shares > 0, (hot - shares) / root, 0.0)
 

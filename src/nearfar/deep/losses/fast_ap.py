@@ -32,6 +32,7 @@ def fast_ap(rows: Rows, bins: int) -> tuple[Tensor, Tensor]:
     number = count(keep)
     # the inner `where` keeps 0 / 0, in bins that nothing precedes, out of the gradient
     precision = torch.where(every > 0, before / torch.where(every > 0, every, 1.0), 0.0)
+    # sum_l h+_l H+_l / H_l over the number of positives
     average = (near * precision).sum(1) / number.clamp_min(1)
     return torch.where(number > 0, 1 - average, 0.0), number > 0
 

@@ -25,6 +25,7 @@ def generalized_lifted(rows: Rows, margin: float) -> tuple[Tensor, Tensor]:
     columns, keep = near_columns(rows)
     both = keep.any(1) & rows.neg.any(1)
     near, rivals = near_and_rivals(rows.d, columns, rows.neg, -1.0)
+    # log sum_p e^{d_ip} + log sum_n e^{m - d_in}
     gap = masked_logsumexp(near, keep) + rivals + margin
     return torch.where(both, gap, 0.0).clamp_min(0), both
 

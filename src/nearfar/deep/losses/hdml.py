@@ -164,6 +164,7 @@ class HDMLLoss(BorrowsLayer, Term):
         y = batch.class_numbers("HDMLLoss", self.num_classes)
         own = batch.anchors
         z = batch.x
+        # y: no gradient reaches the trunk through the generator
         features = self._features(batch)[own].detach()
         anchor, positive, negative, keep = self._triplets(batch)
         a = z[anchor]
@@ -172,7 +173,9 @@ class HDMLLoss(BorrowsLayer, Term):
 
         # the metric: G is held, and gradients go through it to the embeddings
         J_avg, J_gen_avg = self.average.to(z.dtype)
+        # exp(-alpha / J_avg): at first, J_avg is infinite, and n stays where it is
         share_kept = (-self.alpha / J_avg).exp()
+        # w = 1 at first: only real triplets train the metric until the generator is good
         w = (-self.beta / J_gen_avg).exp()
         m = harder(a, p, n, share_kept)  # (t, d)
         made = through(self.generator, torch.cat([a, p, m]), held=True)
@@ -187,6 +190,7 @@ class HDMLLoss(BorrowsLayer, Term):
         labels = torch.cat([y[anchor], y[positive], y[negative]])
         J_recon = _mean((again - features).square().sum(1), known)
         J_soft = _mean(self._cross_entropy(made, labels, held=True), keep.repeat(3))
+        # the generator rebuilds features, and what it makes must be of the right class
         J_gen = J_recon + self.lam * J_soft
 
         # the classifier: features are held

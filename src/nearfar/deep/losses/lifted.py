@@ -34,6 +34,7 @@ def repulsion(rows: Rows, columns: Tensor, hard: bool) -> tuple[Tensor, Tensor]:
     near = rows.d.gather(1, columns)
     if not rows.d.shape[1]:
         return near, rows.d.new_full((len(rows.d),), -torch.inf)
+    # only the place has no gradient: the distance there does
     nearest = negatives(rows).detach().argmin(1, keepdim=True)
     is_negative = rows.neg.gather(1, nearest)
     return near, -torch.where(is_negative, rows.d.gather(1, nearest), torch.inf).squeeze(1)
@@ -58,12 +59,14 @@ def lifted(rows: Rows, other: Tensor | None, margin: float, hard: bool) -> tuple
     if other is None:
         other = own
     keep = keep & (own.isfinite()[:, None] | other.isfinite()[columns])  # i or j has a negative
+    # the repulsions of both samples of a pair, (b, K)
     a = own[:, None].expand(columns.shape)
     b = other[columns]
     if hard:
         both = torch.maximum(a, b)
     else:
         both = log_of_two(finite(a, -1e30), finite(b, -1e30))
+    # J_ij without the -inf of pairs that have no negative, which are selected out below
     J = near + margin + torch.where(keep, both, 0.0)
     return torch.where(keep, J.clamp_min(0), 0.0).square().sum(1), count(rows.pos)
 

@@ -34,6 +34,7 @@ def margin(rows: Rows, alpha: float, beta: Tensor) -> tuple[Tensor, Tensor]:
     else:
         d_ap = rows.d.gather(1, rows.triplets.positive)
         keep = rows.triplets.keep
+        # an infinite distance is beyond every boundary: its hinge is 0
         d_an = torch.where(keep, rows.d.gather(1, rows.triplets.negative), torch.inf)
     pull = torch.where(keep, (alpha + d_ap - beta).clamp_min(0), 0.0)  # (b, k)
     # sum_n [alpha + beta - d_an]_+: hinges of one threshold per row with all of its values
@@ -119,12 +120,6 @@ class MarginLoss(ContextualRowLoss):
             check_range("MarginLoss: ids", batch.ids, len(self.sample_offsets))
             beta = beta + _picked(self.sample_offsets, batch.ids, beta.dtype)
         return beta
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        saved = state_dict.get(prefix + "boundary")
-        if saved is not None and not saved.ndim:  # from a version in which it was a scalar
-            state_dict[prefix + "boundary"] = saved[None]
-        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def find(self, c: Comparison, batch: Batch) -> Boundary:
         return Boundary(self.boundaries(batch))

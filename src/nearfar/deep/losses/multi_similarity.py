@@ -57,8 +57,10 @@ def informative(rows: Rows, columns: Tensor | None, keep: Tensor, epsilon: float
         d_ip = d
     else:
         d_ip = d.gather(1, columns)
+    # max_n s_in is 1 - min_n d_in, and min_p s_ip is 1 - max_p d_ip; infinite in rows without such pairs
     nearest = masked_fill(d, rows.neg, torch.inf).amin(1, keepdim=True)
     farthest = torch.cat([masked_fill(d_ip, keep, -torch.inf), torch.full_like(d[:, :1], -torch.inf)], 1)
+    # s_ip - epsilon < max_n s_in, and s_in + epsilon > min_p s_ip
     return keep & (d_ip + epsilon > nearest), farthest.amax(1, keepdim=True) + epsilon, nearest
 
 

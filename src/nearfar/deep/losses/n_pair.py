@@ -36,6 +36,7 @@ def n_pair(rows: Rows) -> tuple[Tensor, Tensor]:
 def n_pair_hinge(rows: Rows, margin: float) -> tuple[Tensor, Tensor]:
     """Return per anchor the sum over its positives and negatives of [d_p - d_n + m]_+, and the number of positives."""
     columns, keep = positives(rows)
+    # d_ip + m: the negatives nearer than this are active
     reach = torch.where(keep, rows.d.gather(1, columns) + margin, -torch.inf)
     return hinges(reach, negatives(rows))[0], count(rows.pos)
 

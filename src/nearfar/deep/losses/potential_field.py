@@ -112,6 +112,7 @@ class PotentialFieldLoss(SetTerm):
             raise ValueError("PotentialFieldLoss: ref does not apply, this loss compares with its own class proxies")
         check_width("PotentialFieldLoss", batch.x, self.proxies.shape[1])
         y = batch.class_numbers("PotentialFieldLoss", self.num_classes)
+        # samples and proxies are charges alike, and each is also an anchor
         points = torch.cat([batch.x, self.proxies.to(batch.x.dtype)])
         labels = torch.cat([y, self.proxy_labels])
         comparison = Comparison(

@@ -36,6 +36,7 @@ def weighted_excess(excess: Tensor, keep: Tensor, temperature: float) -> Tensor:
     For positives, T d and T (d - alpha + m) have the same softmax; so have -T d and T (alpha - d) for negatives.
     """
     rise = torch.where(keep, excess, 0.0).relu()
+    # the weights are constants, and a softmax over nothing is finite: all entries at the lowest number are alike
     heights = torch.where(rise > 0, temperature * rise.detach(), torch.finfo(rise.dtype).min)
     return (heights.softmax(1) * rise).sum(1)
 

@@ -29,6 +29,7 @@ def recall_at_k(rows: Rows, ks: Sequence[int], temperature: float, rank_temperat
     number = count(keep)
     loss = rows.d.new_zeros(len(rows.d))
     for k in ks:
+        # how many positives are softly among the first k; no more than k can be, nor than there are
         among = torch.where(keep, torch.sigmoid((k - ranks) / temperature), 0.0).sum(1)
         loss = loss + (1 - among.clamp_max(k) / number.clamp(1, k)) / len(ks)
     return torch.where(number > 0, loss, 0.0), number > 0

@@ -26,6 +26,7 @@ def smooth_ap(rows: Rows, temperature: float) -> tuple[Tensor, Tensor]:
     every = torch.arange(near.shape[1], device=near.device).expand_as(near)
     # the rank of j among the positives: the count includes sigmoid(0) = 1/2 of j itself, and 1/2 more makes it 1
     mates = soft_counts(near, every, keep, temperature)[1] + 0.5
+    # precision at the rank of j: positives up to j over everything up to j
     precision = mates / (mates + rivals)
     number = count(keep)
     average = torch.where(keep, precision, 0.0).sum(1) / number.clamp_min(1)

@@ -32,6 +32,7 @@ def snr(rows: Rows, signals: Signals) -> tuple[Tensor, Tensor]:
     """Return the (b, m) ratios d_ij, and which anchors have a variance, (b, 1)."""
     power = signals.power[rows.first : rows.first + len(rows.d), None]
     has_power = power > LEAST_NORM**2
+    # var(x_i - x_j) / var(x_i), where both d of the variances cancel
     return rows.d / torch.where(has_power, power, 1.0), has_power
 
 

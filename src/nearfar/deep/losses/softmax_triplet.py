@@ -41,7 +41,9 @@ class _Likelihood(torch.autograd.Function):
         # r = p / (1 - p), and 0 where 1 - p is below MIN_COMPLEMENT, since there the loss is constant
         complement = torch.threshold_(minus + 1, MIN_COMPLEMENT, torch.inf)
         ratio = rival.div_(complement)
+        # sum_N log(1 - p)
         far = minus.clamp_min_(MIN_COMPLEMENT - 1).log1p_().sum(1)
+        # sum_P log p, from logits: the logarithm of a p that underflows would be -inf
         near = torch.where(keep, d.gather(1, columns) / -T - log_total[:, None], 0.0).sum(1)
         slope = ratio.addcmul_(p, ratio.sum(1, keepdim=True) - count(keep)[:, None], value=-1)
         ctx.save_for_backward(slope.scatter_add_(1, columns, -keep.to(d.dtype)), d, rows.pos, rows.neg)

@@ -26,6 +26,7 @@ def threshold_consistent_margin(rows: Rows, pos_margin: float, neg_margin: float
     far = (1 - neg_margin) - rows.d  # s - m_n
     P = keep & (near >= 0)
     N = rows.neg & (far >= 0)
+    # the numbers of hard pairs are divided by, so no pair that is easy weakens the others
     sums = [torch.where(P, near, 0.0).sum(1), torch.where(N, far, 0.0).sum(1)]
     return torch.stack(sums, 1), torch.stack([count(P), count(N)], 1)
 

@@ -150,5 +150,6 @@ class VICRegLoss(RowLoss):
         for z in views:
             v, c = vicreg(z, self.gamma, self.eps)
             both = self.variance * v + self.covariance * c
+            # v and c are summed over both views
             found = found + both * (2 / len(views))  # a single view is both Z and Z'
         return found

@@ -40,6 +40,7 @@ def mean_eigenvalue(parts: Deviations) -> Tensor:
     ridge = torch.where(ridge > 0, ridge, 1.0)
     identity = torch.eye(min(A.shape), dtype=A.dtype, device=A.device)
     if l <= len(A):
+        # tr((S_W + r I)^-1 S_B)
         total = torch.linalg.solve(A.T @ A + ridge * identity, C.T @ C).trace()
     else:
         # Woodbury: (A' A + r I)^-1 = (I - A' (A A' + r I)^-1 A) / r
@@ -56,6 +57,7 @@ def virtual_sample(s: Tensor, t: Tensor, r: Tensor, margin: float) -> Tensor:
     if not len(s) or not len(t):
         return s.sum() * 0 + t.sum() * 0
     size = r.abs().mean()  # |r|_1 / q
+    # hinges of q thresholds with k values, as one row: O((q + k) log k), not q k
     value, _ = hinges((size * s + margin)[None], (size * t)[None])
     return value.sum() / (len(s) * len(t))
 
@@ -148,6 +150,7 @@ class VirtualSampleLoss(SavedDraws, SetTerm):
         """Return g of the similar and of the dissimilar pairs i < j."""
         if self.normalize:
             h = unit(h)
+        # exp(-h_i.h_j), (n, n); features of any length could overflow
         g = clipped(-h @ h.T, -torch.inf, MAX_EXPONENT).exp()
         upper = torch.ones_like(g, dtype=torch.bool).triu(1)
         same = y[:, None] == y
@@ -164,4 +167,5 @@ class VirtualSampleLoss(SavedDraws, SetTerm):
         width = self.eps * mean_eigenvalue(of_h).to(s)
         if self.above_zero:
             width = torch.minimum(width, center)
+        # r ~ U(c - e lambda, c + e lambda)
         return center + width * (2 * draws - 1)

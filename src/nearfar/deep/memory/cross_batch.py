@@ -172,6 +172,7 @@ class CrossBatchMemory(Term):
     def drift(self, embeddings: Tensor, ids: Tensor) -> float:
         """Return the mean squared distance of embeddings to those stored for the same samples, or NaN if none are."""
         known = ids.to(self.ids)[:, None]
+        # (n, size): which places of the memory hold an earlier embedding of each sample
         sample, place = ((known == self.ids) & (known != UNKNOWN)).nonzero(as_tuple=True)
         if not len(sample):
             return float("nan")

@@ -231,6 +231,7 @@ def _whole_relation(
     y = y.to(dtype)
     if list(columns) == list(ref_sizes) and number not in columns:
         own = y
+        # a process that only knows its own references knows nothing of the others
         y = y.new_full((len(y), number), UNKNOWN)
         y[:, distributed.part_of(ref_sizes)] = own
     elif set(columns) != {number}:

@@ -120,6 +120,7 @@ class WatchesLayers:
 
 
 def _keep_output(outputs: Outputs, name: str, module: nn.Module, inputs: Any, output: Tensor) -> None:
+    # not the outputs of a validation pass, which would replace those of the step
     if torch.is_grad_enabled():
         outputs[name] = output
 

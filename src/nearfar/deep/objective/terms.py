@@ -220,6 +220,7 @@ class Term(PreciseBuffers):
                 raise
             raise refused(error) from error
         losses = self.sample_losses(embeddings, labels, ref=ref, ref_labels=ref_labels, ids=ids)
+        # sum_i w_i l_i / sum_i w_i over the samples of all processes
         w = w.to(losses.dtype)
         share = (w * losses).sum() / distributed.total(w.sum()).clamp_min(torch.finfo(w.dtype).tiny)
         return distributed.all_reduce_loss(share)
@@ -367,6 +368,7 @@ class Sum(Term):
 
     def local_value(self, batch: Batch) -> Tensor:
         batch = self._shared(batch)
+        # unweighted, for the log; what trains is their weighted sum
         shares = [term.local_value(batch) for _, term in self.parts()]
         values = distributed.total(torch.stack([share.detach() for share in shares]))
         self.parts_ = dict(zip(self.names(), values, strict=True))

@@ -60,6 +60,7 @@ def cuts(c: Comparison, block: int | None, single_block: bool) -> list[tuple[int
     m = c.ref.shape[0]
     many = (c.anchors.stop - c.anchors.start) * m > COMPARISONS_IN_CACHE
     if many and block is None and not single_block and on_host(c.x):
+        # each thread computes a part of the rows, and has a cache of its own
         block = max(MIN_BLOCK_ROWS, COMPARISONS_IN_CACHE // max(m, 1)) * torch.get_num_threads()
     return spans(c.anchors, m, block, c.x.device)
 
@@ -207,6 +208,7 @@ class _Gradients:
             weights = torch.ones_like(num)
         else:
             weights = weight.expand_as(num)
+        # the graph of this block alone: it ends at its distances, whose gradient is a formula
         to_d, *to_more = torch.autograd.grad(num, (rows.d, *self.more), weights, retain_graph=True, allow_unused=True)
         for total, part in zip(self.to_more, to_more, strict=True):
             if part is not None:
@@ -219,10 +221,12 @@ class _Gradients:
         """Add the gradient g, (b, m), of the anchors in `part`."""
         x = self.x[part]
         if self.to_x is not None:
+            # -G r, and for Euclidean distances + diag(G 1) x; (b, d)
             self.to_x[part].addmm_(g, self.ref, alpha=-1)
             if self.c.is_euclidean:
                 self.to_x[part] += g.sum(1)[:, None] * x
         if self.to_ref is not None:
+            # -G' x; the column sums of G times r are added once, in `total`
             self.to_ref.addmm_(g.T, x, alpha=-1)
             if self.c.is_euclidean:
                 self.column_sums += g.sum(0)
@@ -273,6 +277,7 @@ class _Swept(torch.autograd.Function):
         ctx.plan = plan
         ctx.wanted = ctx.needs_input_grad[1:3]
         ctx.kept = []
+        # without a gradient to compute, no block needs a graph
         graph = any(ctx.needs_input_grad)
         gradients = _Gradients(plan.c, x, ref, more, ctx.wanted)
         sums = []
@@ -309,6 +314,7 @@ class _Swept(torch.autograd.Function):
         if ctx.gradients is not None:
             # finished in the forward pass for a weight of 1
             return None, *(None if part is None else g * part for part in ctx.gradients)
+        # several numerators: their weights are known only now, and no sum over blocks can be taken before
         gradients = _Gradients(plan.c, x, ref, more, ctx.wanted)
         if ctx.kept:
             for rows, num in ctx.kept:

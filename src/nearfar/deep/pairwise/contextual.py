@@ -87,6 +87,7 @@ class TwoPassLoss(ContextualRowLoss):
         if distributed.world() == 1 and self._one_block(c):
             return None
         with torch.no_grad(), preserve_rng(self.miner, c.x):
+            # a pass without graphs: `conclude` promises that constants give the same gradient
             total, number, _ = sum_over_anchors(
                 self.sums, c, miner=self.miner, block=self.block, single_block=self.single_block
             )

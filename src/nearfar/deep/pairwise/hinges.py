@@ -218,11 +218,13 @@ def _by_sorting(t: Tensor, v: Tensor, beyond: Tensor | None) -> tuple[Tensor, Te
 
     Of the k values below a threshold t, the hinges add up to k t - (sum of the k smallest values).
     """
+    # the k values below t: a binary search in the sorted row
     near = v.sort(1).values
     finite = near.masked_fill(near.isinf(), 0).to(precise(v.device))
     totals = pad(finite.cumsum(1), (1, 0))  # (b, m + 1): entry k is the sum of the k smallest
     k = torch.searchsorted(near, t)
     total = totals.gather(1, k)
+    # thresholds above a value, found in the sorted thresholds
     c = t.shape[1] - torch.searchsorted(t.sort(1).values, v, right=True)
     if beyond is not None:
         # the values up to `beyond` do not count

@@ -89,6 +89,7 @@ class _NearAndRivals(torch.autograd.Function):
         if torch.is_grad_enabled():  # the gradient will be differentiated again
             slope = _exponential_slope(d, keep, ctx.scale, reach, value, g)
             return slope.scatter_add(1, columns, to_near), None, None, None, None
+        # d value / d d_j = a w_j / W
         slope = weights * (g / total.clamp_min(1))  # total is 0 if nothing is kept, else at least e^0 = 1
         return slope.scatter_add_(1, columns, to_near), None, None, None, None
 
@@ -155,6 +156,7 @@ class _SoftCounts(torch.autograd.Function):
     def forward(ctx: Any, d: Tensor, columns: Tensor, keep: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
         near = d.gather(1, columns)
         t = near / temperature
+        # sigmoid(t - inf) = 0: entries that do not count need no mask
         v = masked_fill(d, keep, torch.inf, 1 / temperature)
         counts = torch.empty_like(near)
         if t.shape[1]:  # a sigmoid of less than the floor is negligible, and would be a slow denormal number
@@ -174,6 +176,7 @@ class _SoftCounts(torch.autograd.Function):
         g = grads[1] / ctx.temperature
         if torch.is_grad_enabled():  # the gradient will be differentiated again: write it in terms of the input
             v = torch.where(keep, d / ctx.temperature, torch.inf)
+            # (b, K, m), which only second derivatives hold
             near = ((d / ctx.temperature).gather(1, columns)[:, :, None] - v[:, None]).sigmoid()  # (b, K, m)
             slope = near * (1 - near) * g[:, :, None]
             return (-slope.sum(1)).scatter_add(1, columns, slope.sum(2) + grads[0]), None, None, None
@@ -257,6 +260,7 @@ class _Tilted(torch.autograd.Function):
             high = _kept_softmax((d + tilt) / -ctx.T, keep)
             low = _kept_softmax(tilt / -ctx.T, keep)
             return g * ((1 + beta) * high - beta * low), None, None, None, None
+        # g ((1 + beta) a / sum a - beta b / sum b), with g = -slope of the value / T
         slope = above * torch.where(total > 0, (1 + beta) * g / total, 0.0)
         if beta:
             slope.addcmul_(below, g / count, value=-beta)

@@ -47,6 +47,7 @@ def semi_hard(rows: Rows, fallback: str = "farthest") -> Triplets:
     if not columns.shape[1]:
         return Triplets(columns, columns, keep)
     d = rows.d.detach()
+    # the nearest negative that is farther than the positive: d_ap < d_an, smallest d_an
     chosen, found = next_above(d.gather(1, columns), torch.where(rows.neg, d, torch.inf))
     if fallback == "hardest":
         other = torch.where(rows.neg, d, torch.inf).argmin(1, keepdim=True)
@@ -128,6 +129,7 @@ def own_rows(anchor: Tensor, positive: Tensor, negative: Tensor, loss: RowLoss) 
         anchor = unit(anchor)
         positive = unit(positive)
         negative = unit(negative)
+    # from differences, not from a product: t distances instead of t^2
     near = _apart(anchor, positive, loss.distance)
     far = _apart(anchor, negative, loss.distance)
     d = torch.stack([near, far], 1)
@@ -161,6 +163,7 @@ def identity_layers(d: int, number: int) -> nn.Module:
     """Return linear layers that are initialized as the identity."""
     layers = [nn.Linear(d, d) for _ in range(number)]
     for layer in layers:
+        # training begins from the metric that the embeddings have
         nn.init.eye_(layer.weight)
         nn.init.zeros_(layer.bias)
     return nn.Sequential(*layers)

@@ -23,11 +23,13 @@ def sine(c: Tensor) -> Tensor:
 
 def turned(c: Tensor, angle: float) -> Tensor:
     """Return cos(theta + angle) from c = cos theta, theta in [0, pi]."""
+    # cos(theta + m) = cos theta cos m - sin theta sin m
     return torch.sub(c * cos(angle), sine(c), alpha=sin(angle))
 
 
 def add_angle(c: Tensor, margin: float) -> Tensor:
     """Return cos(theta + margin) from c = cos theta, continued so that it falls over all of [0, pi]."""
+    # beyond theta = pi - m, cos(theta + m) would rise again: cos theta, lowered by m sin m, continues it
     return torch.where(c >= -cos(margin), turned(c, margin), c - margin * sin(margin))
 
 
@@ -40,6 +42,7 @@ def multiplied(c: Tensor, times: int) -> Tensor:
     value = c
     turns = torch.zeros_like(c)
     for k in range(1, times):
+        # Chebyshev: cos((k + 1) theta) = 2 cos theta cos(k theta) - cos((k - 1) theta)
         before, value = value, 2 * c * value - before
         turns = turns + (c < cos(k * pi / times))
     return (1 - 2 * turns.remainder(2)) * value - 2 * turns

@@ -28,6 +28,7 @@ class _Similarity(torch.autograd.Function):
         parts = _parts(w, len(x))
         x_t = (x / gamma).T
         for part in parts:
+            # with t = s / gamma and a = softmax_k t: S = gamma sum_k a_k t_k, dS/ds_k = a_k (1 + t_k - S / gamma)
             t = _rows(normalized(w[:, part])[0]) @ x_t
             t = t.view(len(w), -1, len(x))  # s / gamma
             a = torch.softmax(t, 0)
@@ -53,6 +54,7 @@ class _Similarity(torch.autograd.Function):
         for part, slope in zip(ctx.parts, slopes, strict=True):
             u, norm = normalized(w[:, part])
             g = _rows(slope * grads[0].T[part])
+            # the gradient in a weight of any length: that in its direction, less its part along it, over the length
             to_w[:, part] = tangent((g @ x).view_as(u), u, norm)
             to_x.addmm_(g.T, _rows(u))
         return to_x, to_w, None
@@ -89,6 +91,7 @@ class _NearestCosine(torch.autograd.Function):
         which = torch.zeros_like(best, dtype=torch.uint8)
         for k in range(1, len(w)):
             s = x @ w[k].T
+            # of equal cosines, the first center is the nearest
             which.masked_fill_(s > best, k)
             torch.maximum(best, s, out=best)
         ctx.save_for_backward(x, w, which)
@@ -146,6 +149,7 @@ class _Spread(torch.autograd.Function):
 
 def _gaps(v: Tensor) -> tuple[Tensor, Tensor]:
     """Return the (C, K, K) distances of unit centers v (C, K, d), 0 from each to itself, and their slopes in v.v."""
+    # |v_j - v_k|^2 = 2 - 2 v_j.v_k of unit vectors; (C, K, K)
     square = (2 - 2 * v @ v.mT).clamp_min(0)
     same = torch.eye(v.shape[1], dtype=torch.bool, device=v.device)
     gap = (square + 1e-5).sqrt()

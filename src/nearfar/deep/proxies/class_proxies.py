@@ -181,6 +181,7 @@ class ClassProxyLoss(AnchorLoss, DivisibleClasses):
         if self.reads_two_numbers and self.block is None and is_large(n, len(proxies), proxies.device):
             x = batch.x[batch.anchors]
             of_anchors = y[batch.anchors]
+            # neither this matrix nor that of its gradient is held: the two numbers of each sample are enough
             own, others = self.own_and_others(x, of_anchors, proxies)
             others = torch.where(of_anchors == UNKNOWN, -torch.inf, others)
             losses = self.per_sample(own, others)
@@ -335,6 +336,7 @@ def class_statistics(losses: Tensor, own: Tensor, rest: Tensor, counts: Tensor, 
 
 def class_means(x: Tensor, y: Tensor, fallback: Tensor) -> Tensor:
     """Return the (C, d) means of the rows of x by class; a class without rows keeps its row of `fallback`."""
+    # (C, d) sums in the precision of the proxies: a sum in half precision soon stops growing
     sums = torch.zeros_like(fallback).index_add_(0, y, x.to(fallback.dtype))
     counts = torch.bincount(y, minlength=len(fallback))
     return torch.where(counts[:, None] > 0, sums / counts.clamp_min(1)[:, None], fallback)

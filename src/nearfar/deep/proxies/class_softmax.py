@@ -104,6 +104,7 @@ class _ClassSoftmax(torch.autograd.Function):
         for part, own in _parts(x, centers, y, cosines):
             v, _ = _directions(centers[:, part], cosines)
             z, _ = _logits_of_others(x, v, None if bias is None else bias[part], own)
+            # the maximum of a part is finite even if all of it is the own class, whose logit is -inf here
             top = z.amax(1).clamp_min_(lowest)
             weights = _exponentials_(z.sub_(top[:, None]))
             tops.append(top)
@@ -112,8 +113,10 @@ class _ClassSoftmax(torch.autograd.Function):
                 kept.append(weights)
             if sums:
                 sum_of_weights += v[0].sum(0)
+        # others = log sum_parts e^top sum_c e^{z_c - top}; the first row is for batches without classes
         peaks = torch.stack([torch.full_like(totals[0], lowest), *tops])  # (parts + 1, n)
         others = (peaks + torch.stack(totals).log_()).logsumexp(0)
+        # nothing but the lowest numbers were added: there are no others
         others = torch.where(others > lowest / 2, others, -torch.inf)
         own_rows = _rows_of_own(x, centers, y, cosines)
         ctx.save_for_backward(x, w, bias, y, own_rows, others, peaks[1:], sum_of_weights, *kept)
@@ -140,6 +143,7 @@ class _ClassSoftmax(torch.autograd.Function):
             nearest: list[Tensor] = []
             if kept:
                 weights = kept[number]
+                # the kept weights are e^{z - top}; times e^{top - others}, they are p
                 slope = g * (peaks[number][:, None] - others).clamp_max_(0).exp_()
             else:
                 z, nearest = _logits_of_others(x, v, None if bias is None else bias[part], own)
@@ -148,6 +152,8 @@ class _ClassSoftmax(torch.autograd.Function):
             scaled = slope * x
             for k in range(len(v)):
                 p = weights * nearest[k] if nearest else weights
+                # dx = diag(g) p w and dw = p' diag(g) x; with several weights of a class, p is that of the nearest,
+                # else 0
                 to_x.addcmul_(slope, p @ v[k])
                 torch.mm(p.T, scaled, out=to_w[k, part])
             if ctx.sums:
@@ -157,6 +163,7 @@ class _ClassSoftmax(torch.autograd.Function):
             if to_bias is not None:
                 to_bias[part] = slope.squeeze(1) @ weights
         if ctx.sums:
+            # sum_c z_c = x . sum_c w_c
             to_x.addr_(grads[2], sum_of_weights)
             to_bias = None if to_bias is None else to_bias.add_(grads[2].sum())
         _add_own_(to_x, to_w, to_bias, (x, centers, y, own_rows), grads[0], ctx.cosines)
@@ -277,6 +284,7 @@ def _logits_of_others(
         for earlier in nearest:
             earlier.mul_(1 - nearer)
         nearest.append(nearer)
+        # the largest logit of the first k + 1 weights of each class
         z = torch.maximum(z, s, out=z)
     return z.scatter_add_(1, *own), nearest
 
@@ -337,6 +345,7 @@ def _differentiable(
 ) -> tuple[Tensor | None, ...]:
     """Return the gradients with a graph of their own."""
     x, w, bias = inputs
+    # the whole (n, C) matrix: second derivatives are rare, and memory does not count there
     z = (x @ _centers(unit(w) if ctx.cosines else w).mT).amax(0)
     z = z if bias is None else z + bias
     here = torch.arange(z.shape[1], device=y.device) == y[:, None]

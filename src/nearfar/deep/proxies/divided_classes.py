@@ -95,6 +95,7 @@ class _RowsOfClasses(torch.autograd.Function):
 def rows_of_classes(parameter: Tensor, classes: Tensor, num_classes: int, *, sparse: bool) -> Tensor:
     """Return the rows of some classes, (K * c, ...), from a parameter (K * C, ...); its gradient may be sparse."""
     K = len(parameter) // num_classes
+    # row of the k-th center of class c: k C + c
     firsts = num_classes * torch.arange(K, device=classes.device)
     rows = (firsts[:, None] + classes).flatten()
     if not sparse:
@@ -112,8 +113,10 @@ def log_added_up(x: Tensor) -> Tensor:
     """Return the log-sum-exp over all processes of their x, (n,), with the gradient in that of this process."""
     every = distributed.gather_numbers(x.detach()[None])  # (processes, n)
     most = every.amax(0)
+    # no process has a class to compare with: the sum below is 0, its logarithm -inf
     most = torch.where(most.isfinite(), most, 0.0)
     merged = (every - most).exp().sum(0).log() + most
+    # d merged / dx is the share of this process, e^{x - merged}; its value is added as 0, with this slope
     weight = torch.where(x.detach().isfinite(), (x.detach() - merged).exp(), 0.0)
     own = torch.where(x.isfinite(), x, 0.0)
     return merged + weight * (own - own.detach())

@@ -119,6 +119,7 @@ class HeadLoss(Term):
         weight, bias = self.parameters_for(x)
         if bias is None:
             return unit(x, scale) @ (w or self.directions(x))[0].T
+        # s (W x + b), (n, outputs)
         return torch.addmm(bias, x, weight.T, beta=scale, alpha=scale)
 
     def publish(self, batch: Batch) -> Batch:
@@ -147,6 +148,7 @@ class HeadLoss(Term):
 
         def one(x: Tensor, *rest: Any) -> Tensor:
             *w, lo, hi = rest
+            # selected, not multiplied: an infinite loss of an unknown sample times 0 would be NaN
             return torch.where(known[lo:hi], loss_of(self.logits(x[lo:hi], *w), y[lo:hi]), 0.0)
 
         blocks = spans(batch.anchors, self.num_classes, self.block, batch.x.device)
@@ -174,6 +176,7 @@ class HeadLoss(Term):
                     least = float(hot.min())
                     detail = f"probabilities of classes must be finite and not negative, got {least:.4g}"
                     raise ValueError(f"{name}: labels: {detail}")
+                # shares of each row sum to 1; an empty row stays 0, and its sample is unknown
                 return hot / hot.sum(1, keepdim=True).clamp_min(torch.finfo(hot.dtype).tiny)
             return hot
         return batch.class_numbers(name, self.num_classes)

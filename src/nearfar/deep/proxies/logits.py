@@ -46,6 +46,7 @@ class _OwnAndOthers(torch.autograd.Function):
 
 def _exponentials(logits: Tensor, y: Tensor, own: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return e^{logits - most}, 0 at own classes and unknown samples, its sums along dim, and most, the maxima."""
+    # the own class and unknown samples are -inf before the exponential: masks by multiplication would make inf * 0
     heights = logits.masked_fill((y == UNKNOWN)[:, None], -torch.inf).scatter_(1, own, -torch.inf)
     most = heights.detach().amax(dim, keepdim=True).clamp_min_(torch.finfo(logits.dtype).min)
     weights = _exp(heights.sub_(most))
@@ -101,6 +102,7 @@ class _ClassLogSumExp(torch.autograd.Function):
         known = values.masked_fill(y == UNKNOWN, -torch.inf)
         own = y.clamp_min(0)
         least = torch.finfo(values.dtype).min
+        # the largest value of each class, which keeps its exponentials at most 1
         most = values.new_full((num_classes,), least).scatter_reduce_(0, own, known, "amax")
         total = torch.zeros_like(most).scatter_add_(0, own, (known - most[own]).exp_())
         found = total.log_().add_(most)

@@ -129,6 +129,7 @@ class ShardedClasses(Term):
         drawn = draw_classes(y, loss.num_classes, self.share)
         number = len(drawn)
         drawn = drawn[(drawn >= self.first) & (drawn < self.last)]
+        # `drawn` is sorted, and each process keeps those of its range
         place = torch.searchsorted(drawn, y)  # the classes of the batch are among those that were drawn
         rows = [
             rows_of_classes(parameter, drawn - self.first, self.last - self.first, sparse=self.sparse)

@@ -35,6 +35,7 @@ def energy_of_places(means: Tensor, spreads: Tensor, sizes: Tensor) -> Tensor:
     taken = sizes > 0
     number = taken.sum()
     center = means.sum(0) / number.clamp_min(1)
+    # 2/(C-1) sum_I |mu_I - mu|^2 + 2/C sum_I v_I over the places that hold a class
     between = torch.where(taken, (means - center).square().sum(1), 0.0).sum() / (number - 1).clamp_min(1)
     energy = 2 * (between + spreads.sum() / number.clamp_min(1))
     return torch.where(number > 1, energy, energy * 0)
@@ -49,9 +50,11 @@ def energy_confusion(means: Tensor, spreads: Tensor, pairs: Tensor | None = None
     if C < 2:
         return (means.sum() + spreads.sum()) * 0
     if pairs is None:
+        # the mean over pairs of |mu_I - mu_J|^2 is 2/(C-1) sum_I |mu_I - mu|^2
         between = (means - means.mean(0)).square().sum() / (C - 1)
         return 2 * (between + spreads.mean())
     I, J = pairs
+    # |mu_I - mu_J|^2 + v_I + v_J, (k,)
     return ((means[I] - means[J]).square().sum(1) + spreads[I] + spreads[J]).mean()
 
 
@@ -128,6 +131,7 @@ class EnergyConfusion(BorrowsLayer, SavedDraws, SetTerm):
             energy = energy_of_places(means, spreads, classes.sizes)
         if self.mode == "paper":
             return energy
+        # the inner `where` keeps the infinite slope of the logarithm at 0 out of the graph
         positive = energy > torch.finfo(energy.dtype).tiny
         return torch.where(positive, torch.where(positive, energy, 1.0).log(), energy * 0)
 

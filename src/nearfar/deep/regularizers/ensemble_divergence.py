@@ -25,6 +25,7 @@ def ensemble_divergence(x: Tensor, lengths: tuple[int, ...], margin: float, coun
     K = len(lengths)
     if K < 2 or not len(x):
         return x.sum() * 0
+    # zeros at the end of shorter groups change no distance
     longest = max(lengths)
     u = torch.stack([pad(group, (0, longest - group.shape[1])) for group in unit_groups(x, lengths)], 1)  # (B, K, .)
     d = (2 - 2 * u @ u.transpose(1, 2)).clamp_min(0)  # (B, K, K)

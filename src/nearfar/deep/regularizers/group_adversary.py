@@ -33,6 +33,7 @@ def reversed_gradient(x: Tensor) -> Tensor:
 
 def group_adversary(target: Tensor, predicted: Tensor, keep: Tensor) -> Tensor:
     """Return minus the mean square of the products of a group and its prediction, (n, d_i) each, over the kept rows."""
+    # mean over the dimensions of (u * g)^2, (n,)
     products = (target * predicted).square().mean(1)
     return -torch.where(keep, products, 0.0).sum() / keep.sum().clamp_min(1)
 
@@ -100,8 +101,10 @@ class GroupAdversary(SetTerm):
         if isinstance(batch.y, Tensor) and batch.y.ndim == 1:
             keep = batch.y != UNKNOWN
         parts = x.split(list(self.lengths), dim=1)
+        # a length of sqrt(d_i) is a mean square of 1
         scaled = [unit(part, part.shape[1] ** 0.5) for part in parts]
         total = x.sum() * 0
+        # both embeddings of a pair get the reversed gradient, the regressor between them its own
         for (target, source), g in zip(combinations(map(reversed_gradient, scaled), 2), self.regressors, strict=True):
             total = total + group_adversary(target, through(g, source), keep)
             first, _, second = cast(nn.Sequential, g)

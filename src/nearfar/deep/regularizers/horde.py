@@ -32,6 +32,7 @@ class _Moments(torch.autograd.Function):
         moments = [x.new_empty(len(x), signs.shape[2]) for _ in signs[1:]]
         for part in _parts(x, signs):
             for moment, product in zip(moments, _products(x, signs[:, :, part])[1][1:], strict=True):
+                # phi_k, (n, q): the mean over the positions of the products of order k
                 moment[:, part] = product.mean(1)
         units, lengths = zip(*map(normalized, moments), strict=True)
         ctx.save_for_backward(x, signs, *units, *lengths)
@@ -53,7 +54,10 @@ class _Moments(torch.autograd.Function):
             for k in range(len(grads), 0, -1):
                 g = grads[k - 1][:, part]
                 u = units[k - 1][:, part]
+                # through phi / |phi|: the gradient less its part along phi, over the length; and through the mean
                 slope += ((g - u * along[k - 1]) / (lengths[k - 1] * x.shape[1]))[:, None]
+                # product_k = product_{k-1} * W_k x: one factor gets the slope times the other, from the last order to
+                # the first
                 to_x += (slope * products[k - 1]) @ signs[k, :, part].to(x.dtype).T
                 slope *= mapped[k]
             to_x += slope @ signs[0, :, part].to(x.dtype).T
@@ -164,6 +168,7 @@ class HORDE(Term):
             raise ValueError("HORDE: with channels, pass the trunk's feature map as pooled=, and no ref")
         if (got := batch.pooled.shape[1]) % self.width:
             raise ValueError(f"HORDE: pooled: expected maps of {self.width} channels, got {got} numbers")
+        # (n, channels * height * width) to one vector of channels for each position
         return batch.pooled.unflatten(1, (self.width, -1)).transpose(1, 2)
 
     def _own(self, x: Tensor) -> Tensor:

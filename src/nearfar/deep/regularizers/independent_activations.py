@@ -28,6 +28,7 @@ def independent_activations(x: Tensor, lengths: tuple[int, ...], keep: Tensor) -
     q = torch.stack([group.square().sum(1) for group in groups], 1)  # (n, K)
     q = torch.where(keep[:, None], q, 0.0)
     mean = q.sum(0) / keep.sum().clamp_min(1)
+    # divided first, so that one product holds all pairs of groups
     q = q / torch.where(mean > 0, mean, 1.0)
     together = q.T @ q / keep.sum().clamp_min(1)  # (K, K)
     return together.triu(1).sum()

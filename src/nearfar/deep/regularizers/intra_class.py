@@ -38,6 +38,7 @@ def intra_class(rows: Rows, pairs: ClassPairs | None) -> Tensor:
     kernel = torch.exp(-rows.d / 2).masked_fill(~rows.pos, 0)
     if pairs is not None:
         return -(kernel / pairs.number.clamp_min(1)).sum(1)
+    # each pair is in two rows, so N_I = n_I (n_I - 1) / 2 pairs are n_I (n_I - 1) entries
     others = rows.pos.sum(1)  # n_I - 1
     return -kernel.sum(1) / (others * (others + 1)).clamp_min(1)
 
@@ -53,6 +54,7 @@ def joined(relation: Tensor, same: bool) -> tuple[Tensor, Tensor]:
     n, m = relation.shape
     known = host_array(relation)
     same = same or (n == m and bool((known.diagonal() == UNKNOWN).all()))
+    # rows and columns are nodes of one graph, the columns shifted unless they are the same samples
     row, column = np.nonzero(known > 0)
     shift = 0 if same else n
     size = max(n, shift + m)
@@ -92,6 +94,7 @@ class IntraClassPenalty(ContextualRowLoss):
         if c.is_self and not matrix:
             return None
         blocks = spans(slice(0, len(c.x)), len(c.ref), self.block, c.x.device)
+        # the number of similar references of each anchor; added up by class below, they are its pairs
         similar = [c.block(c.x, c.ref, lo, hi).pos.sum(1).to(c.ref.dtype) for lo, hi in blocks]
         if matrix and not blocks:
             return ClassPairs(c.ref.new_zeros(len(c.ref)))

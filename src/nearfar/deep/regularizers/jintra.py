@@ -19,6 +19,7 @@ from ..wholebatch.kernel_embeddings import LAYERS, ClassSums, JointTerm
 
 def jintra(sums: ClassSums, squared: bool) -> Tensor:
     """Return minus the mean norm of the classes' joint mean embeddings, over both classes of each pair."""
+    # |C_I|^2, (C,)
     own = sums.similarities().diagonal()
     norms = own if squared else safe_sqrt(own)
     return -(sums.weights() * (norms[:, None] + norms)).sum()

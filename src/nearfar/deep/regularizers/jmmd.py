@@ -21,6 +21,7 @@ def jmmd(sums: ClassSums, squared: bool) -> Tensor:
     """Return minus the mean distance of the classes' joint mean embeddings."""
     similarities = sums.similarities()
     own = similarities.diagonal()
+    # |C_I - C_J|^2, (C, C); rounding can leave it just below 0
     gap = (own[:, None] + own - 2 * similarities).clamp_min(0)
     return -(sums.weights() * (gap if squared else safe_sqrt(gap))).sum()
 

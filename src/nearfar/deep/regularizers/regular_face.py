@@ -49,6 +49,7 @@ class RegularFace(CenterTerm):
         w = unit(centers.flatten(0, 1))
         of_class = torch.arange(C, device=w.device).repeat(K)
         rows = real.repeat(K)
+        # the maximum has the gradient of the entry that attains it, so the search needs none
         nearest = nearest_others(w.detach(), of_class, rows)
         cosines = (w * w[nearest]).sum(1).view(K, C)
         return mean_of_real(cosines, real & (real.sum() > 1))

@@ -50,6 +50,7 @@ class FisherHinge(BorrowsLayer, TwoPassLoss):
         """Return |U|^2, a scalar of the type of a tensor; 0 without a layer."""
         if self.layer is None:
             return like.new_zeros(())
+        # |U|_F^2
         return self.layer.weight.to(like.dtype).square().sum()
 
     def differentiable_tensors(self, comparison: Comparison) -> tuple[Tensor, ...]:

@@ -51,6 +51,7 @@ def bandwidth(d: Tensor, floor: Tensor, known: Tensor | None = None) -> Tensor:
         tau = d.sum() / max(n * n - n, 1)
     else:
         number = known.sum()
+        # over the ordered pairs of known samples; the diagonal adds 0
         tau = torch.where(known[:, None] & known, d, 0.0).sum() / (number * number - number).clamp_min(1)
     return torch.where(tau > floor, tau, 1.0)
 
@@ -131,6 +132,7 @@ def layer_kernel(
         return gaussian(x, widths, known)
     if kernel == "laplace":
         return laplace(x, widths, known)
+    # inner products of unit vectors are in [-1, 1]
     if not raw:
         x = unit(x)
     s = x @ x.T
@@ -162,6 +164,7 @@ class ClassSums(NamedTuple):
 
     def similarities(self) -> Tensor:
         """Return (C, C) <C_I, C_J> = M_IJ / (n_I n_J)."""
+        # the inner product of the mean embeddings of two classes
         return self.blocks / (self.sizes[:, None] * self.sizes).clamp_min(1)
 
 

@@ -51,9 +51,11 @@ def ldml(
         return solvers.minimize_in_batches(R, L0, b, batch_size=batch_size, seed=seed, **common)
     if L0 is not None and k < d:
         return solvers.minimize(R, L0, b, **common)
+    # convex in M and b: the optimum of full rank is also where the search for fewer directions begins
     found = solvers.minimize_convex(R, solvers.whitening(X), L0, b, **common)
     if k == d:
         return found
+    # the k longest components of the convex optimum, then a local search over L (k, d)
     return solvers.minimize(R, found.x[:k], found.attributes["b"], **common)
 
 
@@ -164,6 +166,7 @@ class LDML(FromPairs, Mahalanobis):
         ndarray of shape (m,)
             Probabilities.
         """
+        # P(similar) = sigma(b - d)
         return expit(self.b_ - self.pair_distance(pairs, X) ** 2)
 
     @with_signature_hint
@@ -203,6 +206,7 @@ class LDML(FromPairs, Mahalanobis):
         return self
 
     def _calibrate(self, X: AnyArray, pairs: Pairs) -> None:
+        # P(similar) = 1/2 at d = b, a squared distance
         self.set_threshold(max(self.b_, 0.0) ** 0.5)
 
     def _solve(self, X: Array, pairs: Pairs | LabelPairs, work: Workspace) -> Solution:

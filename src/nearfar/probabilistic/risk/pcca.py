@@ -34,6 +34,7 @@ def pcca(
     R = solvers.risk(X, pairs, pair_weight)
     common: dict[str, Any] = {"learn_b": False, "beta": beta, "reg": reg, **search}
     if batch_size is None:
+        # the logistic loss of LDML with b = 1 held, and slope beta
         return solvers.minimize(R, L0, 1.0, **common)
     return solvers.minimize_in_batches(R, L0, 1.0, batch_size=batch_size, seed=seed, **common)
 
@@ -158,6 +159,7 @@ class PCCA(FromPairs, Mahalanobis):
         return self
 
     def _calibrate(self, X: AnyArray, pairs: Pairs) -> None:
+        # pairs within distance 1 are similar
         self.set_threshold(1.0)
 
     def _check(self) -> None:

@@ -69,6 +69,7 @@ def kind_weights(similar: float, dissimilar: float, pair_weight: str) -> tuple[f
 
 def whitening(X: Array) -> Array:
     """Return the square root (d, d) of the inverse covariance within the span of the rows, 0 outside it."""
+    # covariance of the rows, (d, d)
     w, V = psd.spectrum(scatter.total(X) / len(X))
     r = psd.rank(w)
     return (V[:, :r] / np.sqrt(w[:r])) @ V[:, :r].T
@@ -109,6 +110,7 @@ def minimize(
         value, G, slope = gradient(R, x[:-1], float(x[-1, 0]), beta, reg)
         return value, pack(G, slope if learn_b else 0.0)
 
+    # not convex in L: the search ends when the value hardly changes, or the gradient is far below tol
     stop = gradient_descent.hardly_changes(1e-2 * tol)
     found = lbfgs(packed, pack(L0, b), stop=stop, max_iter=max_iter, tol=1e-3 * tol, report=report)
     return unpacked(found)
@@ -125,6 +127,7 @@ def stream(
 
 def pack(L: Array, b: float) -> Array:
     """Return L with one more row, whose first entry is b."""
+    # one array for L-BFGS; the other entries of the last row have gradient 0, and stay 0
     return np.vstack([L, b * np.eye(1, L.shape[1])])
 
 
@@ -171,6 +174,7 @@ def minimize_convex(
     if L0 is None:
         K = np.eye(len(A)) / np.sqrt(2 * len(A))  # mean squared distance 1, because A whitens the rows
     else:
+        # L = K A
         K = L0 @ np.linalg.pinv(A)
     spent = 0
     history = np.zeros(0)
@@ -182,6 +186,8 @@ def minimize_convex(
         kkt, size = residual(seen)
         if size <= tol or spent >= max_iter:
             break
+        # a factor that has lost rank cannot regain it by gradients: 2 K A G A vanishes in the directions that K has
+        # lost
         K = full_rank(found.x[:-1])
         b = float(found.x[-1, 0])
     if size <= tol:
@@ -205,7 +211,9 @@ def residual(seen: dict[str, Any]) -> tuple[Array, float]:
     L = seen["L"]
     G = seen["G"]
     low = max(0.0, -float(np.linalg.eigvalsh(G)[0]))
+    # of min over PSD M: G = df/dM PSD, <G, M> = tr(L G L') = 0, df/db = 0
     kkt = np.array([low, abs(float(np.vdot(L, L @ G))), abs(seen["slope"])])
+    # each in units of the value: <G, M>, and what a violation costs over a change of the size of M or b
     return kkt, float(kkt @ np.array([np.sum(L**2), 1.0, abs(seen["b"])]))
 
 
@@ -257,6 +265,7 @@ def batched(
     X = R.X
     if isinstance(pairs, LabeledPairs):
         rows = pairs.rows
+        # anchors of a block; a batch has several, so that its rows are mixed
         height = max(1, min(neighbor_softmax.height(len(X)), size // 8))
         blocks = list(neighbor_softmax.cut(rows.sizes, height))
 

@@ -36,10 +36,12 @@ def lle_regularized(
     V = np.eye(X.shape[1])
     if X.shape[1] >= len(X):
         V = scatter.data_span(X)  # (r, d)
+    # with fewer rows than features, the weights and scatters are those of the span
     Y = X @ V.T
     S_w, S_b = scatter.pair_scatters(Y, pairs).mean()
     if lam > 0:
         W = graphs.lle_weights(Y, n_neighbors, lle_reg)
+        # + lam X' (I - W)'(I - W) X / n: how badly directions rebuild a row from its neighbors
         S_w = S_w + lam * locality.rebuilding_scatter(Y, W)
     preferred = None
     if isinstance(pairs, LabelPairs):

@@ -40,6 +40,7 @@ def grassmann_gmml(
         # bases Y_i with Y_i' M Y_i = I, then M <- (S + lam I)^-1 #_t (D + lam I) with tr M = d
         L, value = geodesic.unit_mean(manifolds.unit_bases(U, M), pairs, t, reg)
         rounds.append(Solution(psd.compress(L), value, attributes={"rule": M}))
+        # a fixed point is sought, not the minimum of a function: the change of M ends the alternation
         change = float(np.linalg.norm(L.T @ L - M) / np.linalg.norm(M))
         M = L.T @ L
     history = np.array([found.objective for found in rounds])

@@ -137,6 +137,7 @@ class SPDGMML(PairSums):
         if X.ndim == 2:
             return np.asarray(X[:, :, None], dtype=np.float64)
         T = manifolds.spd_log(X.astype(np.float64))
+        # squared distances tr(M (T_i - T_j)^2) of matrices; of rows of entries, they are ordinary ones
         if self.embedding == "matrix":
             return T
         return manifolds.vectors(T)[:, :, None]
@@ -152,6 +153,7 @@ class SPDGMML(PairSums):
         for k in range(q):
             of_column = sums.chosen(np.arange(k, len(sums.count), q))  # column k of class c is stored at c q + k
             columns.append(class_sums.label_scatters(of_column, self.weighting))
+        # (T_i - T_j)^2 = sum_k t_k t_k' over the columns t_k of T_i - T_j: the scatters of the columns add up
         S, D = geodesic.mean_of_columns(columns)
         S, D = geodesic.regularized(S, D, self.reg)
         L = psd.sharp_factor(S, D, self.t)
@@ -176,6 +178,7 @@ class SPDGMML(PairSums):
             T = self._logarithms(X)
             if T.shape[1:] != (self.components_.shape[1], self.columns_):
                 raise ValueError(f"X must hold matrices or rows of the same size as in fit; got shape {X.shape}")
+            # |L (T_i - T_j)|_F^2 = tr(M (T_i - T_j)^2)
             return (self.components_ @ T).reshape(len(T), -1).astype(X.dtype)
 
     def get_metric(self) -> Callable[..., float]:

@@ -35,6 +35,7 @@ def covariance(
         X, labels = scatter.known(X, labels)
         several = np.bincount(labels)[labels] > 1  # a row that is alone in its class equals the class mean
         X = (X - scatter.class_means(X, labels)[labels])[several]
+        # each class mean takes one degree of freedom
         lost = len(np.unique(labels[several]))
     if shrinkage is None:
         constant = np.flatnonzero(np.ptp(X, axis=0) == 0)
@@ -43,6 +44,7 @@ def covariance(
     freedom = len(X)
     if labels is not None:
         freedom = len(X) - lost
+    # from 1/n to 1/(n - 1), or to 1/(n - c) within c classes
     scale = len(X) / max(len(X) - lost, 1)
     definite = shrinkage in ("lw", "oas") or (isinstance(shrinkage, (int, float)) and 0 < shrinkage <= 1)
     if shrinkage is not None and definite and X.shape[1] > len(X):
@@ -68,6 +70,7 @@ def covariance_from_sums(
         centers = np.zeros_like(sums.mean)
     S, fourth = sums.about(centers)
     n = sums.n
+    # (d, d), around the class means, or around the mean of all rows
     C = S.sum(axis=0) / n
     if shrinkage is None:
         equal = np.flatnonzero(np.diag(C) <= scatter.EQUAL_ROWS_ROUNDING * (sums.count @ sums.mean**2) / n)
@@ -95,6 +98,8 @@ def oracle_share(C: Array, n: float) -> float:
     d = len(C)
     mean = float(np.trace(C)) / d or 1.0
     size = float(np.mean((C / mean) ** 2))
+    # Chen, Wiesel, Eldar & Hero (2010) in the form of scikit-learn, with S scaled to mean diagonal 1: share = min((a +
+    # 1) / ((n + 1) (a - 1 / d)), 1), where a is the mean of the squared entries
     spread = (n + 1) * (size - 1 / d)
     if d == 1:
         return 0.0
@@ -116,6 +121,7 @@ def estimated(X: Array, shrinkage: float | str | None, seed: Any, freedom: int) 
     """Return the covariance, divided by n, of centered rows with `freedom` degrees of freedom."""
     if shrinkage == "mcd":
         unit = scatter.unit(X)
+        # in a unit near that of the rows: the determinants of the search overflow for large or small ones
         return MinCovDet(assume_centered=True, random_state=seed).fit(X / unit).covariance_ * unit**2
     S = X.T @ X / len(X)
     if shrinkage == "oas":

@@ -170,6 +170,7 @@ class DiscriminantWhitening(LabelSums):
             rows = self._points(self._rows(X, reset=False))
             mean = np.asarray(self.mean_, dtype=rows.dtype)
             if issparse(rows):
+                # L (x - mean) = L x - L mean
                 return rows @ self.components_.T - self.components_ @ mean  # without dense rows
             return (rows - mean) @ self.components_.T
 

@@ -39,6 +39,7 @@ def fish_mml(
     n = len(labels)
     known = int((labels >= 0).sum())
     spans = [scatter.span_or_axes(X, p) for X in views]
+    # centered rows in the coordinates of the span of their view, (n, d_v)
     views = [(X - X.mean(axis=0)) @ V.T for X, V in zip(views, spans, strict=True)]
     scatters = [scatter.between(X, labels) / known + lam1 * X.T @ X / n for X in views]  # S_b + lam1 S_t, (d_v, d_v)
     scale = n - 1 if hsic_scale else 1
@@ -59,6 +60,7 @@ def ascent(
     report: Report | None,
 ) -> Solution:
     """Return `fish_mml` from S_b + lam1 S_t and C_vw of views in the coordinates of their spans."""
+    # the optimum without the coupling of the views
     P = [psd.spectrum(A)[1][:, :p] for A in scatters]
     widths = np.cumsum([V.shape[1] for V in spans])
     if start is not None and start.shape == (p * len(scatters), widths[-1]):
@@ -74,6 +76,7 @@ def ascent(
         history.append(value(P, scatters, C, lam2))
         if report is not None:
             report(len(history) - 1, history[-1], history[-1] - history[-2])
+        # each block is solved exactly, so the objective never decreases, and the last gain says how much is left
         converged = history[-1] - history[-2] <= tol * abs(history[-1])
     k = len(history) - 1
     if converged:

@@ -33,6 +33,7 @@ def fisher(
         d = len(S)
     if n_components == d > 1:
         raise ValueError(f"n_components must be below {d}; with all directions, M is S^-1 and does not depend on D")
+    # the ridge is a share of tr(S) / d over all d features, also in the span of r of them
     mu, U = psd.gevd(D, S, None, on_singular, "the similar scatter", psd.SHRINK * len(S) / d)
     if n_components is None:
         p = min(int((mu > 1).sum()), max(d - 1, 1))  # directions that lower the objective by mu - 1
@@ -47,10 +48,12 @@ def fisher(
 
 def fisher_trace(S: Array, D: Array, n_components: int | None = None, scale: str = "trace") -> Solution:
     """Return L (p, d) of the "trace" approach as `x`: orthogonal rows, the eigenvectors of the smallest eigenvalues."""
+    # the smallest eigenvalues of S - D are minus the largest of D - S
     w, V = psd.spectrum(D - S)
     p = n_components or 1
     if w[0] <= 0:
         warn("there is no direction in which dissimilar pairs are farther apart than similar ones")
+    # tr(U U') = 1 divides each of the p unit directions by sqrt p
     trace = p if scale == "trace" else 1
     L = V[:, :p].T / np.sqrt(trace)
     return Solution(L, -float(w[:p].sum()) / trace, attributes={"eigenvalues": -w[:p]})

@@ -30,6 +30,7 @@ def lfda(
 ) -> Solution:
     """Return L (p, d) as `x`, for rows that all have a class."""
     S_w, S_b = local_scatters(X, labels, n_neighbors)
+    # S_b u = mu S_w u, the largest mu first; U' S_w U = I
     mu, U = psd.gevd(S_b, S_w, n_components, "shrink", "the local scatter within classes")
     above = mu > 1e-9 * max(mu[0], 0.0)
     if not above.any():
@@ -38,6 +39,7 @@ def lfda(
         mu = mu[above]
         U = U[:, above]
     if kind == "weighted":
+        # directions that separate classes better count more
         U = U * np.sqrt(np.maximum(mu, 0.0))
     elif kind == "orthonormalized":
         U = np.linalg.qr(U)[0]
@@ -54,6 +56,7 @@ def local_scatters(X: Array, labels: Ints, n_neighbors: int) -> tuple[Array, Arr
     for n, rows in zip(sizes, np.split(order, np.cumsum(sizes)[:-1]), strict=True):
         if n > 1:
             G = affinity_scatter(X[rows], sigma[rows])
+            # S_w = sum_c G_c / n_c and S_b = sum_c G_c (1/n - 1/n_c) + D / n
             S_w += G / n
             S_b += G * (1 / len(X) - 1 / n)
     return S_w, S_b
@@ -99,6 +102,7 @@ def affinity_scatter(X: Array, sigma: Array) -> Array:
         A[:, : len(A)] /= 2  # the block holds each pair of its own rows twice
         D[rows] += A.sum(axis=1)
         D[start:] += A.sum(axis=0)
+        # - X' A X over pairs with i in the block; the other order is the transpose, added at the end
         G -= X[rows].T @ (A @ X[start:])
         start = rows.stop
     return G + G.T + X.T @ (D[:, None] * X)

@@ -49,6 +49,7 @@ class _Sums(torch.autograd.Function):
             for k in range(columns.shape[1]):
                 f = _exponents(far[part], source, columns[part, k], rule)
                 if rule.hinge:
+                    # [offset + f (s_an + s_pn)]_+; -inf of samples that are no negatives becomes 0
                     f = f.add_(offset[part, k : k + 1]).clamp_min_(0)
                     sums[part, k] = f.sum(1)
                     active[part, k] = count(f > 0)
@@ -81,11 +82,14 @@ class _Sums(torch.autograd.Function):
                     to_offset[part, k] = slope.sum(1)
                 else:
                     to_offset[part, k] = grads[0][part, k]  # the slopes of a log-sum-exp add up to 1
+                # f (s_an + s_pn) = -f (d_an + d_pn): the slope in both distances
                 slope = slope.mul_(-rule.scale)
                 to_far[part] += slope
                 if rule.square:
+                    # d_pn is entry n of row p of the square matrix
                     to_source.index_add_(0, p, slope)
                 else:
+                    # d_pn = -r_p . r_n: the gradient reaches both vectors
                     to_source.index_add_(0, p, slope @ source, alpha=-1)
                     to_source.sub_(slope.T @ source[p])
         return to_far, to_source, None, to_offset, None

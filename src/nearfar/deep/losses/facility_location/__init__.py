@@ -168,7 +168,9 @@ class FacilityLocationLoss(SetTerm):
         names, classes = np.unique(host_array(y), return_inverse=True)
         if len(names) < 2 or len(names) == len(x):
             return None
+        # with the sum divided by the batch size, gamma keeps its weight relative to the distances
         gamma = self.gamma_ * (len(x) / PAPER_BATCH if self.normalize_sum else 1)
+        # a search over indices: in double precision on the host, so that every machine chooses the same
         z = host_array(unit(x.cpu().double()))
         facility, oracle, delta = self.search.run(z, classes, gamma, (self.seed, int(self.calls)))
         if self.training:  # a validation pass must not change the draws of training

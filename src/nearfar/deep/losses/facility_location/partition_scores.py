@@ -70,11 +70,13 @@ class Agreement:
         def pairs(total: Any) -> Any:
             return (total - self.m) / 2
 
+        # ARI = (pairs together in both - expected) / (mean of pairs together in each - expected)
         by_chance = pairs(self.sum_y) * pairs(sum_a) / max(pairs(self.m**2), 1)
         most = (pairs(self.sum_y) + pairs(sum_a)) / 2
         return _ratio(pairs(cells) - by_chance, most - by_chance, 1.0)
 
     def _information(self, cells: Array, sum_a: Array, sizes: Ints) -> Array:
+        # MI, H_y and H_a of the docstring, from sums of phi(n) = n ln n
         shared = np.log(self.m) + (cells - self.sum_y - sum_a) / self.m
         h_y = np.log(self.m) - self.sum_y / self.m
         h_a = np.log(self.m) - sum_a / self.m
@@ -122,6 +124,7 @@ def expected_information(m: int, c: int) -> Array:
     def fact(count: Any) -> Any:
         return log_factorial[np.clip(count, 0, m)]
 
+    # P(n) = C(c, n) C(m - c, k - n) / C(m, k), in logarithms: factorials overflow from 171 on
     log_p = fact(k) + fact(m - k) + fact(c) + fact(m - c) - fact(n) - fact(c - n) - fact(k - n) - fact(rest) - fact(m)
     part = n / m * np.log(m * n / (c * np.maximum(k, 1)))
     return np.where(possible, np.exp(np.where(possible, log_p, 0)) * part, 0).sum(1)
@@ -193,6 +196,7 @@ def margins(agreement: Agreement, base: Base, moved: Bools) -> Array:
         new = old + sign * number[row * len(before) + cell]
         return np.bincount(row, phi[new] - phi[old], c).astype(np.float64, copy=False)
 
+    # the new cluster has only cells of points that arrived; those of the others only lose points
     arrived = changes(agreement.y, np.zeros(agreement.num_classes, dtype=np.int64), 1)
     left = float(phi[base.counts].sum()) + changes(base.cell, base.counts, -1)
     stayed = base.sizes - count(base.a, len(base.sizes)).reshape(c, -1)  # (c, K)

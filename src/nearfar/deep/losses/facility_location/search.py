@@ -39,12 +39,14 @@ class Problem(NamedTuple):
     def value(self, facilities: Ints) -> float:
         """Return A(S)."""
         nearest = assign(self.d, facilities)
+        # -F(S): the distances of all points to their facilities
         reach = self.d[np.arange(len(self.d)), facilities[nearest]].sum()
         return float(self.gamma * self.agreement.of(nearest) - reach)
 
 
 def distances(z: Array) -> Array:
     """Return the (m, m) Euclidean distances of unit vectors; below 1e-7, the rounding of the product, they are 0."""
+    # |z_i - z_j|^2 of unit vectors
     squared = 2 - 2 * z @ z.T
     squared[squared < 1e-14] = 0
     np.fill_diagonal(squared, 0)
@@ -54,12 +56,14 @@ def distances(z: Array) -> Array:
 def assign(d: Array, facilities: Ints) -> Ints:
     """Return g(S): the (m,) position in S of each point's nearest facility."""
     nearest = d[:, facilities].argmin(1)
+    # a facility belongs to itself, also if an earlier one coincides with it
     nearest[facilities] = np.arange(len(facilities))
     return nearest
 
 
 def medoids(d: Array, y: Ints) -> Ints:
     """Return the point of each class, in order of the classes, with the least sum of distances to its class."""
+    # (m,) sums of distances to the own class, of which the medoid has the least
     within = np.where(y[:, None] == y, d, 0).sum(1)
     order = np.lexsort((within, y))
     return order[np.searchsorted(y[order], np.arange(y.max() + 1))]
@@ -88,6 +92,7 @@ def greedy(problem: Problem, k: int, *, size: int | None = None, rng: np.random.
     m = len(problem.d)
     nearest = np.zeros(m, dtype=np.int64)
     reach = np.full(m, np.inf)
+    # F of S with one more point: at first, of that point alone; (m,)
     fit = -problem.d.sum(1)
     facilities: list[int] = []
     for step in range(k):
@@ -97,6 +102,7 @@ def greedy(problem: Problem, k: int, *, size: int | None = None, rng: np.random.
             candidates = np.sort(rng.choice(candidates, size, replace=False))
 
         def takes(some: Ints) -> Bools:
+            # points nearer to the candidate than to all facilities; facilities stay, and the candidate takes itself
             moved = d[some] < reach
             moved[:, facilities] = False
             moved[np.arange(len(some)), some] = True
@@ -108,6 +114,7 @@ def greedy(problem: Problem, k: int, *, size: int | None = None, rng: np.random.
         near = np.flatnonzero(d[chosen] < reach)  # fits change by these points alone
         before = reach[near, None]
         after = d[chosen, near, None]
+        # F(S + j) = -sum_i min(reach_i, d_ij), (m,): only the points whose reach fell change it
         fit += (np.minimum(d[near], before) - np.minimum(d[near], after)).sum(0)
         reach[near] = d[chosen, near]
         facilities.append(chosen)
@@ -117,6 +124,7 @@ def greedy(problem: Problem, k: int, *, size: int | None = None, rng: np.random.
 def _best(problem: Problem, base: Base, fit: Array, candidates: Ints, takes: Callable[[Ints], Bools]) -> int:
     """Return the candidate with the largest fit + gamma Delta, counting only those that may still win."""
     first = int(fit.argmax())
+    # a lower bound on the best value; the others, whose Delta is costly, count only if they could exceed it
     bound = fit[first] + problem.gamma * margins(problem.agreement, base, takes(candidates[first : first + 1]))[0]
     open_ = np.flatnonzero(fit + problem.gamma >= bound - 2 * TIE_TOL)  # Delta is at most 1
     if len(open_) == 1:
@@ -151,6 +159,7 @@ class _Swaps:
     def takers(self, k: int, candidates: Ints, nearest: Ints, reach: Array) -> Bools:
         """Return the (c, m) points that each candidate takes as the facility at position k."""
         to = self.problem.d[candidates]
+        # ties go to the facility earlier in S, as in `assign`
         takes = (to < reach) | ((to == reach) & (k < nearest))
         takes[:, np.delete(self.facilities, k)] = False
         takes[np.arange(len(candidates)), candidates] = True
@@ -166,6 +175,7 @@ class _Swaps:
         moved = self.takers(k, candidates, nearest, reach)
         base = Base.of(self.problem.agreement, nearest, self.k)
         if fit is None:
+            # F with the candidate at position k: what it takes is at its distance, the rest at the next facility
             fit = -np.where(moved, self.problem.d[candidates], reach).sum(1)
         return fit + self.problem.gamma * margins(self.problem.agreement, base, moved)
 
@@ -222,6 +232,7 @@ def _full_pass(swaps: _Swaps) -> bool:
 def _cluster_pass(swaps: _Swaps, exact: bool) -> bool:
     d = swaps.problem.d
     cluster = assign(d, swaps.facilities)  # fixed during the pass
+    # minus the distances of a point to its cluster: the part of F if it were the cluster's facility
     within = -np.where(cluster[:, None] == cluster, d, 0).sum(1)
     moved = False
     for k in range(swaps.k):
@@ -284,5 +295,7 @@ class FacilitySearch(NamedTuple):
     def _start(self, problem: Problem, k: int, seed: tuple[int, ...]) -> Ints:
         if self.greedy == "full":
             return greedy(problem, k)
+        # with so many random points in each step, greedy is expected to reach 1 - 1/e - epsilon of the optimum of a
+        # monotone submodular function (Mirzasoleiman et al., 2015)
         size = int(np.ceil(len(problem.d) / k * np.log(1 / self.epsilon)))
         return greedy(problem, k, size=size, rng=np.random.default_rng(seed))

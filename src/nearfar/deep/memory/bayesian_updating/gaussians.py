@@ -61,6 +61,7 @@ class Gaussians(PreciseBuffers):
         mean = torch.zeros_like(self.means).index_add_(0, y, x * known[:, None]) / new.clamp_min(1)[:, None]
         n0 = self.decay * self.counts
         n = n0 + new
+        # mean <- mean + new / n (batch mean - mean), with n = decay n0 + new
         share = new / n.clamp_min(torch.finfo(n.dtype).tiny)
         step = (mean - self.means) * (new > 0)[:, None]
         # a batch holds few of many classes: the state of the others is not moved in memory
@@ -70,6 +71,8 @@ class Gaussians(PreciseBuffers):
             scatters = self.scatters
         if self.decay < 1:
             scatters.mul_(self.decay)
+        # scatter <- decay scatter + sum (x - m)(x - m)' + n0 new / n (m - mean)(m - mean)', whose last term is divided
+        # among the samples of the class, so that one pass over them adds both
         weight = (n0 * share / new.clamp_min(1))[y] * known  # each sample takes a share of its class's step
         for part in torch.arange(len(x), device=x.device).split(SAMPLES_PER_CHUNK):
             own = y[part]
@@ -98,6 +101,7 @@ class Gaussians(PreciseBuffers):
         d = self.means.shape[1]
         if self.literal:
             return self.scatters[classes] / n.clamp_min(1)
+        # the mean of an inverse Wishart distribution of n degrees of freedom, which exists for n > d + 1
         return self.scatters[classes] / torch.where(n > d + 1, n - d - 1, n.clamp_min(1))
 
     @torch.no_grad()
@@ -107,6 +111,7 @@ class Gaussians(PreciseBuffers):
         covariances = covariances.to(precise(covariances.device))
         spread = covariances.diagonal(dim1=1, dim2=2).clamp_min(0).diag_embed()
         few = self.counts[classes, None, None] <= self.means.shape[1] + 1
+        # classes with too few samples for their covariance shrink toward its diagonal
         covariances = torch.where(few, covariances.lerp(spread, self.shrinkage), covariances)
         root, failed = torch.linalg.cholesky_ex(_with_jitter(covariances))
         return torch.where(failed[:, None, None] > 0, spread.sqrt(), root).to(self.means.dtype)
@@ -117,6 +122,7 @@ class Gaussians(PreciseBuffers):
         draws = noise.to(self.means.dtype)
         for part in parts(draws):
             own = classes[part]
+            # mean + L e with L L' the covariance
             draws[part] = self.means[own][:, None] + draws[part] @ self.roots(own).mT
         return draws
 
@@ -127,6 +133,7 @@ class Gaussians(PreciseBuffers):
         size = min(C, max(most, len(y)))
         if size == C:
             return torch.arange(C, device=y.device)
+        # classes of the batch first, then those seen, then the others; within each, at random
         wish = to_device(torch.rand(C, generator=generator), y.device) + (self.counts > 0)
         present = torch.zeros(C, device=y.device).index_add_(0, y.clamp_min(0), (y >= 0).float())
         return (wish + 2 * (present > 0)).topk(size).indices

@@ -43,6 +43,7 @@ def privileged(
     share = pairs.weights / pairs.weights.sum()
     similar = float(share[pairs.similar].sum())
     similar_weight, dissimilar_weight = solvers.kind_weights(similar, 1 - similar, pair_weight)
+    # weights of sum 1, or 1/2 of each kind
     w = share * np.where(pairs.similar, similar_weight, dissimilar_weight)
     listed = PairList(pairs.i, pairs.j, len(X))
     s = pairs.sign[listed.order]

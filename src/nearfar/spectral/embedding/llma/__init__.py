@@ -168,5 +168,6 @@ class LLMA(FromPairs, MetricLearner):
             X = self._rows(X, reset=False)
             Y = X.astype(np.float64)
             for field in zip(self.centers_, self.coef_, self.widths_, strict=True):
+                # each stage moves what the stages before it have moved
                 Y = Field(*field)(Y)
             return Y.astype(X.dtype)

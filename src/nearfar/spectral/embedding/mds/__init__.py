@@ -188,6 +188,7 @@ class MDSMetric(FromLabels, Mahalanobis):
                 d = X.shape[1]
                 raise ValueError(f'n_components must be below {d} with targets="euclidean"; got {self.n_components}')
         settings = self._settings("targets", "a", "b", "loss", "weighting", "n_pairs", "random_state")
+        # outside of the span of the differences, M has no effect on any distance, and stays 0
         V = scatter.data_span(X)  # (r, d)
         if len(V) in (0, X.shape[1]):
             V = np.eye(X.shape[1])

@@ -52,6 +52,7 @@ def pose(
     i, j = listed(len(X), n_pairs, random_state)
     before = pair_distances(X, X, i, j, "sqeuclidean")
     if table is not None:
+        # tables hold distances, and t are squared
         t = table[i, j] ** 2
     elif callable(targets):
         t = np.asarray(targets(before, labels[i] == labels[j]), dtype=np.float64)
@@ -81,9 +82,11 @@ def weighed(X: Array, i: Ints, j: Ints, t: Array, loss: str, weighting: str) -> 
     """Return listed targets with weight 1, or with smaller weights for larger targets."""
     if weighting == "equal":
         return ListedTargets(X, i, j, t)
+    # targets near 0 would have weights without bound
     least = max(float(np.quantile(t, 0.05)), 1e-12 * float(t.max()), 1e-300)
     bounded = np.maximum(t, least)
     if loss == "sstress":
+        # relative errors: (t - d)^2 / t^2 for squared distances, (sqrt t - d)^2 / t for distances
         weight = bounded**-2
     else:
         weight = 1 / bounded

@@ -51,10 +51,13 @@ def start(X: Array, pairs: Pairs, init: str | AnyArray, m: int, c: int, level: f
     else:
         S, D = scatter.pair_scatters(X, pairs).mean()
         ridge = (0.1 * np.trace(S) / d or 1.0) * np.eye(d)
+        # L'L = (S + ridge)^-1 # (D + ridge), the geometric mean of GMML, of which the m longest directions begin the
+        # curves
         L = psd.compress(psd.sharp_factor(S + ridge, D + ridge), m)
     listed = PairList(pairs.i, pairs.j, len(X))
     mean = np.average(listed.squared_distances(X @ L.T), weights=pairs.weights[listed.order])
     if mean > 0:
+        # squared distances scale with the square of L
         L = L * np.sqrt(level / mean)
     found = BEND * np.sqrt(np.mean(L**2)) * generator(seed).normal(size=(m, d, c))
     found[:, :, 0] = L
@@ -94,6 +97,7 @@ class PairLoss:
         self.pairs = pairs
         self.lam = lam
         self.limit = np.where(pairs.similar, *margins)
+        # both kinds of pairs are divided by one total
         self.weight = pairs.weights / pairs.weights.sum()
         self.curvature = np.inf
         self.whole = self.placed_pairs(np.arange(len(pairs.i)))
@@ -101,6 +105,7 @@ class PairLoss:
 
     def placed_pairs(self, batch: Ints) -> PlacedPairs:
         """Return the pairs with these numbers."""
+        # the nearest points of only those rows are searched for that occur in the batch
         rows, places = np.unique(np.r_[self.pairs.i[batch], self.pairs.j[batch]], return_inverse=True)
         listed = PairList(places[: len(batch)], places[len(batch) :], len(rows))
         chosen = batch[listed.order]
@@ -121,6 +126,7 @@ class PairLoss:
         slope = 2 * weight * excess * sign
         G = found.pull_back(2 * listed.laplacian_times(slope, found.y))
         self.curvature = found.least_curvature()
+        # a batch has its share of the penalty, so that the batches of a pass add up to the whole objective
         share = self.lam * float(weight.sum())
         value = float(weight @ excess**2) + share * float(np.sum(C**2))
         return value, G + 2 * share * C
@@ -176,6 +182,7 @@ def minimize(
     spent = 0
     if straight and C.shape[2] > 1 and max_iter > 1:
         lines = lbfgs(loss, C[:, :, :1], max_iter=max_iter // 2, tol=tol, report=report)
+        # the bends keep their size relative to the lines
         bends = C[:, :, 1:] * np.sqrt(np.mean(lines.x**2) / (np.mean(C[:, :, :1] ** 2) or 1.0))
         best = Best(loss, np.concatenate([lines.x, 0 * bends], axis=2))
         spent = lines.n_iter
@@ -215,6 +222,7 @@ def past_jumps(best: Best, C: Array, *, max_iter: int, tol: float, report: Repor
         spent += found.n_iter
         if found.history is not None:
             history.extend(found.history)
+        # a second jump soon after the first: the search is as good as it gets
         settled = found.converged or ended - best.value <= FALL * max(1.0, best.value)
         if not settled:
             ended = best.value
@@ -222,6 +230,7 @@ def past_jumps(best: Best, C: Array, *, max_iter: int, tol: float, report: Repor
             adam = gradient_descent.Adam(ADAM_STEP_SHARE * gradient_descent.step_length(best.C[:, :, 0]))
             for k in range(min(PASSING, max_iter - spent)):
                 value, gradient = best(C)
+                # steps that decrease to 0, so that the last ones end in the valley beyond the jump
                 C = adam(C, gradient, (1 + np.cos(np.pi * k / PASSING)) / 2)
                 history.append(value)
                 spent += 1

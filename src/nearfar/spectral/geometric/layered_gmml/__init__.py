@@ -53,6 +53,7 @@ def layered_gmml(
         L = psd.sharp_factor(S, D, t)
         layer = Layer(psd.compress(L, p), mean, 1.0)
         if normalize and k < len(dims) - 1:
+            # outputs of mean square 1 reach the bend of the next activation, in any units of the rows
             layer = layer._replace(scale=float(np.sqrt(np.mean(layer(Z) ** 2))) or 1.0)
         layers.append(layer)
         X = Z

@@ -128,10 +128,12 @@ def minimize(
     }
     while spent < max_iter:
         found = lbfgs(negative_dual, a / scale, stop=certified, max_iter=max_iter - spent, **limits)
+        # rounding of the scale may leave a multiplier just above its bound
         a = np.minimum(scale * found.x, hinges.c)
         spent = spent + found.n_iter
         M = hinges.metric(a)
         primal = hinges(M)
+        # weak duality: primal - dual bounds the distance to the optimum for any feasible a
         gap = primal - hinges.dual(a, M)
         if gap <= tol * max(1.0, abs(primal)) or found.n_iter <= 1:
             break

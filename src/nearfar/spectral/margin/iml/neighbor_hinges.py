@@ -97,6 +97,7 @@ def hinges(
     i, place = np.nonzero(mates != np.arange(len(X))[:, None])  # places without a neighbor hold the row itself
     n_mates = np.minimum(k, sizes - 1)
     n_rivals = min(k, len(X) - int(sizes.max()))
+    # the first row of each dissimilar pair; the second, its rival, may change
     first = np.repeat(np.arange(len(X)), n_rivals)
     near = X[i] - X[mates[i, place]]  # differences of the similar pairs, which come first in all arrays of pairs
     s = np.repeat([1.0, -1.0], [len(i), len(first)])
@@ -126,11 +127,13 @@ def hinges(
         L = found.x
         dual = found.attributes.get("dual")
         spent = spent + found.n_iter
+        # the optimum for any rivals is a lower bound, because the nearest rivals cost most
         bound = max(bound, found.value - (found.duality_gap or 0.0))
         seen.append(others)
         if dynamic:
             others = by_class.nearest_of_others(X @ L.T, labels, n_rivals)
             problem = against(others)
+        # the value over the rivals under the new metric, which decides
         now = problem(L.T @ L)
         if now < value:
             best = L

@@ -166,6 +166,8 @@ class LMNN(FromTriplets, Mahalanobis):
         else:
             unit = scatter.unit(X)
         init = self.init if isinstance(self.init, str) else unit * checks.table(self.init, "init must be numbers")
+        # in a unit near the size of the rows, in which the margin of 1 is neither tiny nor huge; powers of two do not
+        # round
         X = X / unit
         if labels is None:
             rows = X
@@ -176,6 +178,7 @@ class LMNN(FromTriplets, Mahalanobis):
         V = coordinates(rows)  # (r, d), orthonormal: the problem is posed and solved on X V'
         squared = self.loss == "squared_hinge"
         seed = self.random_state
+        # the start of the user or of `init`, in the coordinates of the span
         first = initialization.inside(V, X, labels, init, self.n_components, seed)
         last = work.start((len(first), X.shape[1]))
         if last is None:
@@ -212,10 +215,13 @@ class LMNN(FromTriplets, Mahalanobis):
             neighbor_metric = first
         fresh = last is None
         for _ in range(self.outer_passes):
+            # target neighbors are fixed during a pass, which makes it convex; the next pass searches for them under its
+            # metric
             found = solve(rows, codes, neighbor_metric, begin, fresh, self._report())
             neighbor_metric = found.x
             begin = found.x
             fresh = False
+        # back to the features and the units of the user
         found = found.with_x(psd.truncate_rank(found.x @ V, self.n_components) / unit)
         return of_all_rows(found, share)
 

@@ -333,8 +333,10 @@ class LargeMargin:
         square = edges.squares(self.X @ L.T)
         u = np.concatenate([np.zeros(0), *(u[u > 0] for _, u in self.margins(square, edges))])  # positive hinges
         value = pull + self.mu * Hinge(self.squared)(u)[0]
+        # G = df/dM = (1 - mu) C - mu S, so that S = ((1 - mu) C - G) / mu
         pushed, G = self.in_metric(square, edges, hinge)
         rest = (pull + self.mu * pushed.value, np.sort(u[u < 1]), len(u))
+        # impostors that are not listed would add slopes, so there is no bound
         if not edges.near.complete:
             return Certificate(value, -np.inf, 0.0, np.zeros((len(self.C), 0)), np.zeros(0), *rest)
         theta, V, excess = self.feasible(((1 - self.mu) * self.C - G) / self.mu)
@@ -348,6 +350,7 @@ class LargeMargin:
         limit = (1 - self.mu) / self.mu
         d = len(S)
         ridge = 1e-12 * max(float(np.trace(self.C)) / d, 1e-300)  # C is singular in directions without a pull
+        # increasing: the last eigenvalue decides on theta
         w, V = eigh(S, self.C + ridge * np.eye(d))
         theta = 1.0
         if w[-1] > limit:
@@ -359,6 +362,7 @@ class LargeMargin:
         """Return the pulls and <A_t, M> of all triplets of some rows, which show the effect of a change of scale."""
         Z = self.X @ L.T
         square = pair_squares(Z, self.i, self.j)
+        # (m,) squared lengths of the pulls, times their weights
         weighed = square
         if self.weight is not None:
             weighed = square * self.weight
@@ -410,6 +414,7 @@ class PullsAndPushes(NamedTuple):
         """
         n = len(X)
         pushers = np.sort(generator(self.seed).choice(n, MAX_PUSHERS, replace=False))
+        # rows that pull, are pulled to, or push
         kept = np.unique(np.concatenate([anchors, near[anchors].ravel(), pushers]))
         w = n / MAX_PUSHERS
         unit = 1 - self.mu + self.mu * w

@@ -48,6 +48,7 @@ def solve(
     bound = -np.inf
     while spent < max_iter:
         edges = problem.scan(L)
+        # a cutting plane for each triplet whose hinge is positive at the last solution
         fresh = violated(problem, L, edges, first=spent == 0)
         before = len(known)
         known = np.unique(np.concatenate([known, fresh]), axis=0)
@@ -105,6 +106,7 @@ def violated(problem: LargeMargin, L: Array, edges: Graph, first: bool) -> Ints:
     pull = pull[keep]
     l = l[keep]
     if first:
+        # by pull, and of each pull the largest hinge first
         order = np.lexsort((-u, pull))
         order = order[np.unique(pull[order], return_index=True)[1]]
         pull = pull[order]
@@ -137,10 +139,13 @@ def program(problem: LargeMargin, triplets: Ints) -> tuple[Array, Array]:
     k = len(row)
     c = (1 - problem.mu) * scale * problem.C[row, col]  # svec((1 - mu) C)
     eye = -sparse.eye(m)
+    # rows: <A_t, M> - 1 + xi_t >= 0, then xi_t >= 0, then svec(M) in the cone; columns: svec(M), xi
     margins = sparse.hstack([sparse.csc_matrix(-outer_products(problem.X, triplets)), eye])
     slacks = sparse.hstack([sparse.csc_matrix((m, k)), eye])
     A = sparse.vstack([margins, slacks, -sparse.eye(k, k + m)], format="csc")
+    # b - A x: -1 + <A_t, M> + xi_t of the margins
     b = np.r_[np.full(m, -1.0), np.zeros(m + k)]
+    # mu xi^2 = x' P x / 2 with P = 2 mu for the squared hinge; mu xi is linear, in q
     P = sparse.diags(np.r_[np.zeros(k), np.full(m, 2.0 * problem.mu * problem.squared)], format="csc")
     q = np.r_[c, np.full(m, 0.0 if problem.squared else problem.mu)]
     cones = [clarabel.NonnegativeConeT(2 * m)] * (m > 0) + [clarabel.PSDTriangleConeT(d)]
@@ -155,6 +160,7 @@ def program(problem: LargeMargin, triplets: Ints) -> tuple[Array, Array]:
 def lower(problem: LargeMargin, triplets: Ints, slopes: Array, hinge: Hinge) -> float:
     """Return the lower bound on min f that the slopes of some triplets give."""
     if not problem.squared:
+        # the slope of the hinge is at most 1; multipliers may exceed it by the accuracy of the solver
         slopes = np.minimum(slopes, 1.0)
     d = len(problem.C)
     col, row = np.tril_indices(d)

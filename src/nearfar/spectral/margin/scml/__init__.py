@@ -146,9 +146,11 @@ class SCML(FromTriplets, Mahalanobis):
         basis = self._found_before("basis_", work)
         start = None
         if basis is not None:
+            # weights of an earlier fit, in the unit of this one
             start = linear_program.again(B @ V, basis, self.weights_ * unit**2)
         found = scml(X, triplets, B, self.beta, start=start, **self._search())
         used = np.argsort(-found.x, kind="stable")[: int((found.x > 0).sum())]
+        # the directions that are used, by falling weight
         w = found.x[used]
         B = B[used]
         if len(w):

@@ -92,6 +92,7 @@ class TripletHinges:
             return np.ones(self.T)
         L = np.sqrt(w[on])[:, None] * self.B[on]
         if len(L) > L.shape[1]:
+            # R'R = L'L: as many rows as features are enough for the distances
             L = np.asarray(np.linalg.qr(L, mode="r"))
         square = self.edges.squares(self.X @ L.T)
         return 1 + square[self.pull] - square[self.push]
@@ -99,13 +100,16 @@ class TripletHinges:
     def slopes(self, pull: Array, push: Array) -> Array:
         """Return b_k' G b_k (K,), for the slopes of the positive pairs and of the negative pairs."""
         e = len(self.edges.a)
+        # signed weight of each pair: + where it is pulled, - where it is pushed, over T
         weight = (np.bincount(self.pull, pull, e) - np.bincount(self.push, push, e)) / self.T
+        # G = sum_e w_e (x_a - x_b)(x_a - x_b)' by the Laplacian of the pairs; (d, d), without a list of differences
         G = self.X.T @ self.edges.laplacian_times(weight, self.X)
         return np.einsum("kd,kd->k", self.B @ G, self.B)
 
     def at(self, w: Array, width: float) -> WeightsPoint:
         """Return the point at w >= 0."""
         u = self.hinges(w)
+        # slope of the hinge whose kink is rounded over the width: u^2 / (2 width) up to it, u - width / 2 beyond
         s = np.clip(u / width, 0.0, 1.0)
         gradient = self.slopes(s, s) + self.beta
         cost = self.beta * float(w.sum())
@@ -141,6 +145,7 @@ class TripletHinges:
     def stepped(self, w: Array, point: WeightsPoint, width: float, ridge: float) -> Array:
         """Return w after a Newton step over the positive weights and the zero weights with the steepest descent."""
         g = point.gradient
+        # weights at 0 that would grow; all of them at once would make the system as large as K
         entering = np.flatnonzero((w == 0) & (point.gradient < 0))
         at = np.concatenate([np.flatnonzero(w > 0), entering[np.argsort(g[entering])[:ENTERING]]])
         H = self.curvature(at, np.flatnonzero((point.u > 0) & (point.u < width)), width)
@@ -148,6 +153,7 @@ class TripletHinges:
         p = -w[at]
         free = np.ones(len(at), dtype=bool)
         while free.any():
+            # H_ff p_f = -(g_f + H_fb p_b): the step of the free weights, given that of the bound ones
             rest = g[at] + H[:, ~free] @ p[~free]
             p[free] = -cho_solve(cho_factor(H[np.ix_(free, free)]), rest[free])
             below = free & (w[at] + p < 0)
@@ -210,9 +216,11 @@ def minimize(
         if value - bound <= tol * value or len(history) >= max_iter or width < LAST_WIDTH:
             break
         moved = None
+        # the rounded problem is solved well enough otherwise, and what remains is the cost of rounding
         if point.rest > GAP_SHARE * tol * value:
             moved = lowered(problem, w, point, width, ridge)
         if moved is None:
+            # the last solution is near that of the next width, so that a few Newton steps are enough
             width *= WIDTH_FACTOR
             point = problem.at(w, width)
         else:
@@ -244,6 +252,7 @@ def lowered(
             with np.errstate(over="ignore", invalid="ignore"):
                 v = problem.stepped(w, point, width, ridge)
                 new = problem.at(v, width)
+        # the damped matrix is not definite: more ridge
         except LinAlgError:
             new = point
         if new.rounded < point.rounded:

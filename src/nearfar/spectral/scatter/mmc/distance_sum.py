@@ -68,6 +68,7 @@ def farthest(
         d = distance(F)
         value = float(weight @ d)
         if last is not None and power > 1 and value < best:
+            # the power was too high: take the step that cannot fail
             F = moved(last, 1.0)
             power = 1.0
             history.append(best)
@@ -76,6 +77,7 @@ def farthest(
         a = np.divide(weight, 2 * d, out=np.zeros_like(d), where=d > 0)
         G = gradient(a)
         if G.ndim == 2:
+            # powers of G are powers of its eigenvalues
             w, V = np.linalg.eigh(G)
         else:
             w = G

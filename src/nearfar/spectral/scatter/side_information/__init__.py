@@ -34,6 +34,7 @@ def side_information(X: Array, pairs: Pairs | LabelPairs) -> Solution:
 
 def nearest_direction(S: Array, D: Array) -> Solution:
     """Return `side_information` from both mean scatters (d, d)."""
+    # min_v v'(S - D)v over unit vectors: the eigenvector of the smallest eigenvalue, the last one
     w, V = psd.spectrum(S - D)
     if w[-1] >= -psd.rounding(np.diag(S + D)):
         warn("there is no direction in which dissimilar pairs are farther apart than similar ones")
@@ -232,11 +233,13 @@ class SideInformationMetric(PairSums):
         self, X: Array, pairs: Pairs | LabelPairs | None, target: targets.TargetPairs, work: Workspace
     ) -> Solution:
         """Return the solution of the second form."""
+        # rows were sorted for the solver, and targets name the rows that the user gave
         places = np.argsort(work.given(np.arange(len(X))))  # (n,), position in X of each of the user's rows
         Z = X[places[target.i]] - X[places[target.j]]  # (p, d)
         A = np.zeros((X.shape[1],) * 2)
         if pairs is not None:
             S, D = scatter.pair_scatters(X, pairs).mean()
+            # the linear term beta tr(M (Sig_S / |S| - Sig_D / |D|)); (d, d)
             A = self.beta * (S - D)
         start = work.start()
         if start is not None:
