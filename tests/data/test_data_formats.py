@@ -1037,6 +1037,19 @@ def compressed(path):
         archive.writestr("rows.csv", "\n".join(map(",".join, CELLS)))
 
 
+def compressed_folder(path):
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("export/", "")
+        archive.writestr("export/.DS_Store", "x")
+        archive.writestr("export/rows.csv", "\n".join(map(",".join, CELLS)))
+
+
+def compressed_objects(path):
+    objects(path.with_suffix(".json"))
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.write(path.with_suffix(".json"), "all.json")
+
+
 def objects(path):
     path.write_text(json.dumps([dict(zip(CELLS[0], row, strict=True)) for row in CELLS[1:]], indent=1))
 
@@ -1049,6 +1062,9 @@ TABLES = {
     "xlsx": ("rows.xlsx", excel),
     "feather": ("rows.feather", feather),
     "zip": ("rows.csv.zip", compressed),
+    "zip without another ending": ("rows.zip", compressed),
+    "zip of a folder": ("rows.zip", compressed_folder),
+    "zip of objects": ("rows.zip", compressed_objects),
     "semicolons": ("rows.csv", lined(";")),
     "decimal commas": ("rows.csv", lined(";", comma=True)),
     "tabs": ("rows.csv", lined("\t")),
@@ -1078,7 +1094,7 @@ def test_one_table_is_the_same_in_every_kind_of_file(tmp_path, kind):
 def test_texts_whose_encoding_is_not_plain_are_refused(tmp_path):
     file = tmp_path / "rows.csv"
     file.write_bytes("width,label\n1,кошка\n2,собака\n".encode("cp1251"))
-    with pytest.raises(DataError, match=r"rows.csv: is not UTF-8; save it in UTF-8"):
+    with pytest.raises(DataError, match=r"rows.csv: line 2 is not UTF-8; save it in UTF-8, such as with `iconv -f "):
         open_dataset(file)
     file.write_bytes("width,label\n1,Vögel\n2,Hund\n".encode("cp1252"))
     with pytest.warns(UserWarning, match="is read as Windows-1252"):

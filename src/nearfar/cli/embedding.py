@@ -20,7 +20,7 @@ from ..data.items import UNKNOWN_CLASS
 from ..data.open import match_classes, of_classes, open_source, same_classes
 from ..data.readers.arrays import UNNAMED, read_arrays, read_gallery
 from ..data.readers.ids import NO_NAMES
-from ..data.readers.text_tables import TABLES
+from ..data.readers.text_tables import is_table
 from ..data.readers.texts import text_items
 from ..io.training_marks import MOST
 from ..models import load, load_learner
@@ -86,7 +86,7 @@ def select_items(
 
     Training items of the models among `files` are left out of DATA. With `seen_too`, they are only counted.
     """
-    table = data is not None or any(file.name.endswith(TABLES) for file in files)
+    table = data is not None or any(is_table(file) for file in files)
     if group_by is not None and not table:
         raise ValueError("--group-by: needs a table of data or of embeddings; give one as DATA or SOURCE")
     for option, column in {"--label": label, "--name": name}.items():
@@ -165,7 +165,7 @@ def name_of(source: Path) -> str:
 
 def is_embeddings(source: Path) -> bool:
     """Return whether a source is a file of embeddings."""
-    return source.name.endswith((".npz", ".npy", *TABLES))
+    return source.name.endswith((".npz", ".npy")) or is_table(source)
 
 
 def refuse_data(source: Path, data: str | None) -> None:
@@ -193,7 +193,7 @@ def open_embeddings(
 
 def columns_of(source: Path, selection: Selection) -> dict[str, str | None]:
     """Return --label and --name of a table of embeddings; an .npz has none, because they are about another table."""
-    if not source.name.endswith(TABLES):
+    if not is_table(source):
         return {"label": None, "name": None}
     return {"label": selection.label, "name": selection.name}
 

@@ -38,7 +38,7 @@ from .readers.saved_datasets import is_saved
 from .readers.shard_files import ShardFiles
 from .readers.shards import is_sharded
 from .readers.tar_files import TARS, TarFiles
-from .readers.text_tables import TABLES, check_column
+from .readers.text_tables import check_column, is_table
 from .readers.texts import text_items
 
 OTHERS = (".dng", ".jxl", ".raw", ".svg")
@@ -191,7 +191,7 @@ def _items_in_file(path: Path, label: str | None, name: str | None, skip_bad: bo
     if path.suffix.lower() in (*KNOWN, *OTHERS):
         advice = advice_on(path.suffix.lower()) or f"save it as {EXPECTED}"
         raise DataError(f"{path}: images of this format are not supported; {advice}")
-    if path.name.endswith(TABLES):
+    if is_table(path):
         return _items_in_table(path, label, name, skip_bad)
     if is_archive(path):
         return _open_loose_images(path, skip_bad)

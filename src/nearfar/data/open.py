@@ -30,7 +30,7 @@ from .dataset import (
 from .public import PUBLIC, cached_public_file
 from .readers.files import OTHER_TARS, is_archive, refuse_special
 from .readers.saved_datasets import is_saved
-from .readers.text_tables import TABLES, check_column
+from .readers.text_tables import TABLES, check_column, is_table
 
 ACCEPTED = (
     "a folder, .zip or .tar with one folder per class, a .csv, .tsv, .jsonl or .parquet table, an .npz, "
@@ -186,17 +186,17 @@ def open_task(
 
 def _open_each(sources: Sequence[Named], label: str | None, name: str | None, **settings: Any) -> list[Source]:
     """Open sources, with the columns of labels and names for those that are tables, if any is; else it is refused."""
-    tables = [_is_table(source) for source in sources]
+    tables = [_has_columns(source) for source in sources]
     opened = []
-    for source, is_table in zip(sources, tables, strict=True):
-        columns: dict[str, Any] = {"label": label, "name": name} if is_table or not any(tables) else {}
+    for source, has_columns in zip(sources, tables, strict=True):
+        columns: dict[str, Any] = {"label": label, "name": name} if has_columns or not any(tables) else {}
         opened.append(open_source(source, **columns, **settings))
     return opened
 
 
-def _is_table(source: Named) -> bool:
+def _has_columns(source: Named) -> bool:
     text = as_text(source)
-    return text.endswith(TABLES) or is_saved(Path(text))
+    return is_table(text) or is_saved(Path(text))
 
 
 def _check_rows_split(opened: Source, test: Named | None, test_classes: Sequence[str]) -> None:
@@ -322,7 +322,7 @@ def _pairs_in(source: str, **how: Any) -> Source:
     from .readers.manifest import read_manifest
 
     path = Path(source)
-    if not source.endswith(TABLES) and not is_saved(path):
+    if not is_table(source) and not is_saved(path):
         detail = "has images without texts; for pairs, give a table with the columns path and text"
         raise DataError(f"{quoted(source, PATH)}: {detail}, {', '.join(TABLES)}")
     if not path.exists():
@@ -334,7 +334,7 @@ def _grouped_by(source: str, group: str, **how: Any) -> Source:
     """Open a table with the groups of its items from a given column."""
     from .readers.manifest import read_manifest
 
-    if not source.endswith(TABLES):
+    if not is_table(source):
         raise DataError(f"{quoted(source, PATH)}: grouping by a column needs a table, {', '.join(TABLES)}")
     path = Path(source)
     if not path.exists():
@@ -349,7 +349,7 @@ def _open_path(source: str, label: str | None, name: str | None, image_size: int
             f"{quoted(source, PATH)} is neither a file, a folder nor a known name; expected {ACCEPTED}"
         )
     refuse_special(path)
-    if path.name.endswith(TABLES) or is_saved(path):
+    if is_table(path) or is_saved(path):
         from .readers.manifest import read_manifest
 
         return read_manifest(path, label=label, name=name, image_size=image_size, skip_bad=skip_bad)

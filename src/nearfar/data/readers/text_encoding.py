@@ -33,6 +33,19 @@ def encoding_of(data: bytes) -> str:
     return "cp1252" if 2 * others < len(letters) or not words else ""
 
 
+def bad_byte(data: bytes) -> int:
+    """Return the place of the first byte of a text that is not UTF-8.
+
+    >>> bad_byte("aö".encode("cp1252"))
+    1
+    """
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return error.start
+    return len(data)
+
+
 def rows_of(lines: Sequence[str], separator: str) -> tuple[list[list[str]], str]:
     """Return the cells of a table, and the sign that separates its columns.
 
