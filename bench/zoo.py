@@ -226,8 +226,9 @@ def test_halves(names: tuple[str, ...], count: int) -> list[tuple[str, ...]]:
 
 
 class Parts(NamedTuple):
-    """Rows of the training and of the test, with their labels."""
+    """Rows of the training and of the test, with their labels, and the closed forms that they may have."""
 
+    forms: tuple[str, ...]
     learned: Rows
     known: NDArray[np.int64]
     asked: Rows
@@ -246,7 +247,9 @@ def untrained_rows(member_name: str, split: int, kind: str, config: TrainConfig)
         model = UntrainedModel.raw(task.train, config, scale)
     else:
         model = UntrainedModel.frozen(task.train, config, None)
-    return Parts(model.features(task.train), task.train.labels, model.features(task.test), task.test.labels)
+    return Parts(
+        model.forms, model.features(task.train), task.train.labels, model.features(task.test), task.test.labels
+    )
 
 
 def untrained_cell(member: Member, split: int, row: str) -> dict[str, Any] | None:
@@ -259,7 +262,7 @@ def untrained_cell(member: Member, split: int, row: str) -> dict[str, Any] | Non
     for kind in ("raw", "frozen"):
         parts = untrained_rows(member.name, split, kind, config)
         if parts is not None and parts.learned.shape[1] <= MAX_WIDTH:
-            chosen = choose_form(parts.learned, parts.known)
+            chosen = choose_form(parts.learned, parts.known, forms=parts.forms)
             held_out = float(np.mean(chosen.map_at_r.get(chosen.name, 0.0)))
             choices.append((held_out, f"{kind}, {chosen.title}", chosen.name, parts))
     if not choices:

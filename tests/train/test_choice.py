@@ -10,6 +10,7 @@ from torch import nn
 
 from nearfar.data import Dataset, open_task
 from nearfar.data.dataset import held_out_count
+from nearfar.deep.networks.standardize import Standardize
 from nearfar.models.export import export_run
 from nearfar.numerics.constraints import LabelPairs
 from nearfar.numerics.whitening import unit_rows
@@ -28,7 +29,9 @@ from nearfar.train import (
 )
 from nearfar.train.checkpoint import load_tensors, read_about
 from nearfar.train.choice import Candidate, Choice, best_of, gain_and_error
-from nearfar.train.closed_forms import FORMS, choose_form, fitted
+from nearfar.train.class_scores import left_out, optimism
+from nearfar.train.closed_forms import FORMS, OF_FEATURES, choose_form, fitted
+from nearfar.train.features import embed
 from nearfar.train.loading import load_step
 from nearfar.train.scoring import raw_items
 from nearfar.train.untrained import UntrainedModel, save_untrained
@@ -66,46 +69,88 @@ def write_photos(folder, side, classes=16, each=5):
             Image.fromarray(pixels.astype(np.uint8)).save(folder / f"c{c}/{k}.png")
 
 
+def made(name, by_class):
+    return Candidate(name, name, float(np.mean(by_class)), 0.0, tuple(by_class))
+
+
 def test_few_classes_hold_out_a_larger_share():
     assert [held_out_count(n) for n in (4, 5, 9, 10, 26, 27, 53, 54, 100)] == [2, 2, 3, 3, 8, 8, 8, 8, 15]
     assert held_out_count(100, 0.3) == 30
 
 
-def test_a_more_expensive_candidate_must_be_better_by_a_standard_error():
-    def made(name, by_class):
-        return Candidate(name, name, float(np.mean(by_class)), 0.0, tuple(by_class))
+def test_a_training_replaces_the_best_of_what_is_cheaper_if_it_is_better_by_a_standard_error():
+    raw = made("raw", (0.5, 0.6, 0.7, 0.4))
+    gains = np.array([0.01, 0.09, 0.1, 0.04])  # a mean of 0.060, a standard error of 0.021
+    assert_allclose(gain_and_error(made("trained", raw.by_class + gains), raw), (0.06, np.std(gains, ddof=1) / 2))
+    for name in ("trained", "interpolated"):
+        assert best_of([raw, made(name, raw.by_class + gains)]) == name
+        assert best_of([raw, made(name, raw.by_class + gains - 0.045)]) == "raw"
+    for name in ("raw-form", "frozen", "frozen-form"):  # they cost nothing
+        assert best_of([raw, made(name, raw.by_class + gains - 0.045)]) == name
+    trained = made("trained", raw.by_class + gains)
+    assert best_of([raw, trained, made("interpolated", raw.by_class + gains)]) == "trained"
+    assert best_of([raw, trained, made("interpolated", raw.by_class + gains + [0, 0, 0, 0.01])]) == "interpolated"
+    # a closed form that is not clearly better than the raw inputs is what a training must be better than
+    form = made("raw-form", (0.8, 0.5, 0.65, 0.5))
+    assert best_of([raw, form, trained]) == "raw-form"
 
-    raw = made("raw", [0.5, 0.6, 0.7, 0.4])
-    clear = made("trained", [0.6, 0.7, 0.8, 0.5])
-    unclear = made("trained", [0.2, 0.95, 0.7, 0.6])
-    gain, error = gain_and_error(unclear, raw)
-    assert 0 < gain < error
-    assert_allclose(error, np.std([-0.3, 0.35, 0, 0.2], ddof=1) / 2)
-    assert best_of([raw, clear]) == "trained"
-    assert best_of([raw, unclear]) == "raw"
-    assert best_of([raw, clear, made("interpolated", clear.by_class)]) == "trained"
 
-
-def test_a_training_must_be_better_than_what_is_not_trained_by_its_95_percent_interval():
-    def made(name, by_class):
-        return Candidate(name, name, float(np.mean(by_class)), 0.0, by_class)
-
+def test_the_sentence_compares_the_best_with_the_trained_network_or_with_what_is_cheaper():
     form = made("raw-form", (0.5, 0.6, 0.7, 0.4))
-    gains = (0.01, 0.09, 0.1, 0.04)  # a mean of 0.060, a standard error of 0.021, a half-width of 0.067
-    trained = made("trained", tuple(np.add(form.by_class, gains)))
-    assert best_of([form, trained]) == "raw-form"
-    assert best_of([made("raw", form.by_class), made("raw-form", trained.by_class)]) == "raw-form"
-    further = made("interpolated", tuple(np.add(trained.by_class, 0.05)))
-    assert best_of([form, trained, further]) == "interpolated"
-    assert best_of([made("trained", form.by_class), made("interpolated", trained.by_class)]) == "interpolated"
-    unclear = Choice((form, trained), best="raw-form", kept="raw-form")
-    assert "the trained network is better by only 0.060 ± 0.021 MAP@R" in unclear.sentence
-    assert "better than the trained network by" not in unclear.sentence
-    named = Choice((form, trained), best="raw-form", kept="trained")
-    assert "Raw-form would be cheaper, and the trained network is better by only 0.060" in named.sentence
-    worse = made("trained", tuple(np.subtract(form.by_class, gains)))
-    clear = Choice((form, worse), best="raw-form", kept="raw-form")
-    assert "It is better than the trained network by 0.060 ± 0.021 MAP@R" in clear.sentence
+    trained = made("trained", np.add(form.by_class, (0.01, 0.09, 0.1, 0.04)))
+    found = Choice((form, trained), best="trained", kept="trained").sentence
+    assert "It is better than raw-form by 0.060 ± 0.021 MAP@R" in found
+    assert "--final" in found
+    unclear = made("trained", np.add(form.by_class, (-0.1, 0.09, 0.1, -0.05)))
+    found = Choice((form, unclear), best="raw-form", kept="raw-form").sentence
+    assert "It is cheaper, and the trained network is better by only 0.010 ± 0.050 MAP@R" in found
+    found = Choice((form, unclear), best="raw-form", kept="trained").sentence
+    assert "Raw-form would be cheaper, and the trained network is better by only 0.010" in found
+    same = made("trained", form.by_class)
+    found = Choice((form, same), best="raw-form", kept="raw-form").sentence
+    assert "It is cheaper, and the trained network is equally good." in found
+    assert "--final" not in found
+
+
+def test_scores_of_what_the_other_classes_choose_are_unbiased():
+    rng = np.random.default_rng(0)
+    counts = np.full(8, 10)
+    biased = []
+    unbiased = []
+    for _ in range(400):
+        epochs = rng.normal(0.5, 0.1, size=(20, 8))  # all epochs are equally good
+        biased.append((epochs @ counts).max() / counts.sum())
+        unbiased.append(left_out(epochs, counts).mean())
+    assert np.mean(biased) > 0.55
+    assert abs(np.mean(unbiased) - 0.5) < 4 * np.std(unbiased) / 20 < 0.02
+
+
+def test_scores_of_what_the_other_classes_choose_are_those_of_a_loop():
+    rng = np.random.default_rng(0)
+    deciding, scores = rng.uniform(size=(2, 5, 4))
+    counts = np.array([3, 1, 7, 2])
+    expected = []
+    for c in range(4):
+        others = [k for k in range(4) if k != c]
+        means = [np.average(deciding[e, others], weights=counts[others]) for e in range(5)]
+        expected.append(scores[int(np.argmax(means)), c])
+    assert_allclose(left_out(deciding, counts, scores), expected)
+    best = int(np.argmax(deciding @ counts))
+    assert_allclose(optimism(deciding, counts, scores), scores[best] - expected)
+
+
+def test_the_trained_network_is_compared_by_what_other_classes_choose_also_after_a_resumption(tmp_path):
+    data = separable(tmp_path / "rows.npz")
+    settings = {**TINY, "lr": 0.01, "epochs": 4, "metric": "auto"}
+    run = train(TrainConfig.of(data=data, **settings), tmp_path / "run", progress=False)
+    found = json.loads((tmp_path / "run/choice.json").read_text())
+    trained = next(one for one in found["candidates"] if one["name"] == "trained")
+    unseen = open_task(data, seed=0).validation
+    rows = embed(load_embedder(tmp_path / "run", "trained"), unseen)
+    assert trained["map_at_r"] < reference(rows, unseen.labels)
+    train(TrainConfig.of(data=data, **{**settings, "epochs": 2}), tmp_path / "parts", progress=False)
+    train(run.config.replace(epochs=4), tmp_path / "parts", resume=True, progress=False)
+    assert json.loads((tmp_path / "parts/choice.json").read_text()) == found
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -114,9 +159,14 @@ def test_a_closed_form_is_a_linear_map_of_rows_of_unit_length(form):
     y = np.arange(60) // 6
     X = rng.normal(size=(10, 5))[y] + rng.normal(size=(60, 5))
     mapped = fitted(form, X, y)
-    unit = X / np.linalg.norm(X, axis=1, keepdims=True)
+    rows = (X - X.mean(axis=0)) / X.std(axis=0) if FORMS[form].standardized else X
+    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     assert_allclose(mapped(X), (unit - mapped.mean) @ mapped.components.T, atol=1e-12)
-    assert_allclose(mapped(1e-30 * X), mapped(X), atol=1e-10)
+    if FORMS[form].standardized:  # the units of columns do not count
+        units = 10.0 ** np.arange(-2, 3)
+        assert_allclose(fitted(form, X * units, y)(X * units), mapped(X), atol=1e-10)
+    else:
+        assert_allclose(mapped(1e-30 * X), mapped(X), atol=1e-10)
     assert np.isfinite(fitted(form, X[:1].repeat(4, 0), np.array([0, 0, 1, 1]))(X)).all()
 
 
@@ -142,12 +192,33 @@ def test_a_form_is_chosen_where_it_helps_on_held_out_classes():
     assert choose_form(rng.normal(size=(8, 3)), np.arange(8)).name == "none"  # none has two items
 
 
+def test_columns_of_rows_are_standardized_where_that_helps_held_out_classes():
+    rng = np.random.default_rng(0)
+    y = np.arange(240) // 8
+    X = rng.normal(size=(30, 6))[y] + 0.3 * rng.normal(size=(240, 6))
+    X = (X + 3) * 10.0 ** np.arange(-2, 4)  # columns of other units, far from 0
+    assert FORMS[choose_form(X, y, forms=FORMS).name].standardized
+    assert not FORMS[choose_form(X, y).name].standardized  # features have one unit
+    rows = Dataset.from_array("rows", X.astype(np.float32), y)
+    model = UntrainedModel.raw(rows, TrainConfig.of(data="rows"), nn.Identity())
+    assert FORMS[model.chosen_form(rows)].standardized
+    standardizing = TrainConfig.of(data="rows", standardize=True)
+    scale = Standardize(6)
+    assert set(UntrainedModel.raw(rows, standardizing, scale).forms) == set(OF_FEATURES)
+    images = Dataset.from_array("images", np.zeros((4, 8, 8, 1), np.uint8), [0, 0, 1, 1])
+    assert set(UntrainedModel.raw(images, TrainConfig.of(data="images"), nn.Identity()).forms) == set(OF_FEATURES)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["rows", "standardized rows", "images", "large images"])
+@pytest.mark.parametrize("kind", ["rows", "standardized rows", "rows in units", "images", "large images"])
 def test_what_is_kept_is_loaded_scored_and_embedded_as_it_was_chosen(tmp_path, kind):
     settings = dict(TINY)
     if "rows" in kind:
         settings |= {"data": separable(tmp_path / "rows.npz"), "standardize": kind.startswith("standardized")}
+        if kind == "rows in units":
+            with np.load(settings["data"]) as arrays:
+                X, y = arrays["X"], arrays["y"]
+            np.savez(settings["data"], X=(X[:, :6] + 3) * 10.0 ** np.arange(-2, 4, dtype=np.float32), y=y)
     else:
         write_photos(tmp_path / "photos", side=20 if kind == "images" else 80)
         settings |= {"data": str(tmp_path / "photos"), "trunk": "conv4"}
@@ -157,6 +228,8 @@ def test_what_is_kept_is_loaded_scored_and_embedded_as_it_was_chosen(tmp_path, k
     assert choice["kept"] == choice["best"]
     assert choice["kept"].startswith("raw"), choice["sentence"]
     task = open_task(settings["data"], seed=0)
+    if kind == "rows in units":
+        assert "standardized" in choice["sentence"].partition(",")[2][:20]
     in_memory = embed_run(run, task.test)
     assert_allclose(embed_run(tmp_path / "run", task.test), in_memory, atol=1e-5)
     kept = evaluate_run(tmp_path / "run", clustering=False)
@@ -230,11 +303,12 @@ def test_a_run_that_keeps_something_else_is_resumed_from_its_trained_network(tmp
     assert read_about(tmp_path / "run/best.safetensors")["kept"].startswith("raw")
 
 
-def test_an_estimator_is_the_network_that_was_trained(tmp_path):
+def test_an_estimator_is_the_network_that_was_trained(tmp_path, monkeypatch):
     data = separable(tmp_path / "rows.npz")
     with np.load(data) as arrays:
         X, y = arrays["X"], arrays["y"]
     settings = {"batch_size": 16, "lr": 1e-9, "trunk": "mlp(width=4, depth=1)", "embedding_dim": 2, "epochs": 1}
+    monkeypatch.setattr("nearfar.train.trainer.choose_model", None)  # nothing else could be kept
     metric = DeepMetric(**settings, validation=0.3).fit(X, y)
     assert metric.transform(X).shape == (len(X), 2)
 

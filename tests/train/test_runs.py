@@ -24,7 +24,7 @@ from nearfar.train import setup as building
 from nearfar.train.checkpoint import load_tensors, read_about, replace_file, save_tensors
 from nearfar.train.features import embed
 from nearfar.train.loading import load_step
-from nearfar.train.monitor import score_unseen_and_seen
+from nearfar.train.monitor import EpochScores, score_unseen_and_seen
 from nearfar.train.run import RunFolder
 from nearfar.train.scoring import task_of
 from nearfar.train.watchers import ProgressLine, line, summary
@@ -232,7 +232,9 @@ def test_a_sampler_that_does_not_fit_is_a_wrong_setting(tmp_path, small, sampler
 def scores_of(monkeypatch, values):
     """Let the evaluations of the next run score these on the unseen classes."""
     given = iter(values)
-    monkeypatch.setattr("nearfar.train.trainer.score_unseen_and_seen", lambda parts: {"unseen_map_at_r": next(given)})
+    monkeypatch.setattr(
+        "nearfar.train.trainer.score_unseen_and_seen", lambda parts: EpochScores({"unseen_map_at_r": next(given)})
+    )
 
 
 @pytest.mark.slow
@@ -778,7 +780,7 @@ def test_a_run_lends_its_embedding_layer(small) -> None:
 def test_embeddings_that_are_not_finite_are_told_as_such(small) -> None:
     parts = building.build(small())
     parts.prepare()
-    assert score_unseen_and_seen(parts)
+    assert score_unseen_and_seen(parts).by_name
     with torch.no_grad():
         for weight in parts.step.embedder.parameters():  # finite, as before the last steps of a training that diverges
             weight.fill_(1e30)

@@ -2,9 +2,13 @@
 
 raw inputs -> a closed form on them -> features of the trunk before its training -> a closed form on these -> the
 trained network -> weights between those before and after the training (Wortsman et al., Robust fine-tuning of zero-shot
-models, CVPR 2022). All are scored on the same classes, from which none has learned, and one replaces a cheaper one by
-the rule of the ladder: if it is better by more than a standard error, or by more than the half-width of the 95%
-interval if it is trained and the cheaper one is not. A closed form that wins is fitted again to all training classes.
+models, CVPR 2022). All are scored on the same classes, from which none has learned. The best of the last two replaces
+the best of the others if it is better by more than a standard error over the classes. These classes have also chosen
+the epoch of the trained network, its whitening and the share of the weights, so that each class scores what the others
+choose (`left_out`).
+
+A closed form that wins is fitted again to all training classes. A network keeps its weights: `train_final` trains one
+on all classes.
 """
 
 from __future__ import annotations
@@ -17,15 +21,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..data.readers.in_memory import GIVEN
 from ..deep.networks.embedder import Embedder
 from ..deep.networks.weights import NETWORK
 from ..deep.networks.whiten import Whiten
-from ..numerics.types import AnyArray
+from ..numerics.types import AnyArray, Array, Ints
 from .checkpoint import load_tensors, preserve_random_state, read_about, save_tensors
+from .class_scores import ClassScores, optimism
 from .closed_forms import FORMS, MAX_WIDTH, choose_form, fitted
 from .config import TrainConfig
 from .features import Floats
-from .metric import embedded, fitted_whitening, whitened
+from .metric import MetricChoice, embedded, fitted_whitening, whitened
+from .monitor import searched
 from .run import Run, RunFolder, write_json
 from .setup import Parts, build, make_embedder
 from .start import start_embedding
@@ -50,7 +57,8 @@ class Candidate:
     map_at_r, recall_at_1 : float
         Means over the items of the held-out classes.
     by_class : tuple of float
-        MAP@R of each held-out class, for the uncertainty of differences.
+        MAP@R of each held-out class, for the uncertainty of differences. If these classes have chosen something about
+        the model, such as its epoch, MAP@R is what to expect of what the other classes choose.
     """
 
     name: str
@@ -69,7 +77,7 @@ class Choice:
     candidates : tuple of Candidate
         From the cheapest to the most expensive.
     best : str
-        Name of the one that no cheaper one equals, as `best_of` decides.
+        Name of the best one, as `best_of` decides.
     kept : str
         Name of the one in the checkpoint: the best one, or "trained".
     """
@@ -84,28 +92,41 @@ class Choice:
     @property
     def sentence(self) -> str:
         """Which model is kept, and by how much the best one is better or worse than the trained network."""
-        best = self.of(self.best)
-        trained = self.of("trained")
-        classes = len(best.by_class)
-        others = "; ".join(f"{one.title} {one.map_at_r:.3f}" for one in self.candidates if one.name != self.kept)
         kept = self.of(self.kept)
-        line = f"Kept: {kept.title}, MAP@R {kept.map_at_r:.3f} on {classes} held-out classes ({others})."
-        if self.best == "trained":
-            return line
-        gain, error = gain_and_error(best, trained)
-        detail = f"{abs(gain):.3f} ± {error:.3f} MAP@R (standard error over the classes)"
-        if gain > 0:
-            verdict = f"better than the trained network by {detail}"
-        else:
-            verdict = f"cheaper, and the trained network is better by only {detail}, which may be due to chance"
+        classes = len(kept.by_class)
+        others = "; ".join(f"{one.title} {one.map_at_r:.3f}" for one in self.candidates if one.name != self.kept)
+        beside = f" ({others})" if others else ""
+        line = f"Kept: {kept.title}, MAP@R {kept.map_at_r:.3f} on {classes} held-out classes{beside}."
+        best = self.of(self.best)
         if self.kept != self.best:
-            return f"{line} {best.title[0].upper()}{best.title[1:]} would be {verdict}; --keep best keeps it."
-        line += f" It is {verdict}."
-        if best.name == "interpolated":
-            return line
+            return f"{line} {best.title[0].upper()}{best.title[1:]} would be {self._verdict}; --keep best keeps it."
+        if self._verdict:
+            line += f" It is {self._verdict}."
+        if best.name in TRAINED_NAMES:
+            return f"{line} --final trains it again, on all classes."
         pretrained = any(one.name == "frozen" for one in self.candidates)
         helps = "More classes" if pretrained else "More classes, a pretrained trunk"
         return f"{line} {helps} or a lower learning rate would help the training."
+
+    @property
+    def _verdict(self) -> str:
+        """How the best one compares with the trained network, or this with the best of what is cheaper."""
+        best = self.of(self.best)
+        if best.name == "trained":
+            cheaper = self.candidates[: self.candidates.index(best)]
+            if not cheaper:
+                return ""
+            other = self.of(best_of(cheaper))
+        else:
+            other = self.of("trained")
+        name = "the trained network" if other.name == "trained" else other.title
+        gain, error = gain_and_error(best, other)
+        if best.by_class == other.by_class:
+            return f"cheaper, and {name} is equally good"
+        detail = f"{abs(gain):.3f} ± {error:.3f} MAP@R (standard error over the classes)"
+        if gain > 0:
+            return f"better than {name} by {detail}"
+        return f"cheaper, and {name} is better by only {detail}, which may be due to chance"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, without the scores of single classes."""
@@ -132,34 +153,33 @@ def gain_and_error(one: Candidate, other: Candidate) -> tuple[float, float]:
 
 
 def best_of(candidates: Sequence[Candidate]) -> str:
-    """Return the last candidate that is better than the best before it, by more than chance.
+    """Return the name of the best candidate that is not trained, or of the best one that is, if that is clearly better.
 
-    One standard error over the classes is enough, except for a trained candidate and one that is not trained: the
-    epoch of the former was chosen on the same classes, so that its score is too high, and it costs a training. It must
-    be better by the half-width of the 95% interval.
+    It is if the mean gain in MAP@R over the classes is larger than its standard error.
 
     >>> raw, form, unclear, better = (
     ...     Candidate(name, name, 0, 0, by_class)
     ...     for name, by_class in (
     ...         ("raw", (0.5, 0.7, 0.4)),
-    ...         ("raw-form", (0.6, 0.9, 0.4)),
-    ...         ("trained", (0.6, 0.9, 0.4)),
-    ...         ("trained", (0.7, 0.9, 0.5)),
+    ...         ("raw-form", (0.4, 0.9, 0.4)),
+    ...         ("trained", (0.6, 0.8, 0.4)),
+    ...         ("trained", (0.6, 1.0, 0.5)),
     ...     )
     ... )
-    >>> best_of([raw, form]), best_of([raw, unclear]), best_of([raw, better])
-    ('raw-form', 'raw', 'trained')
+    >>> best_of([raw, form]), best_of([raw, form, unclear]), best_of([raw, form, better])
+    ('raw-form', 'raw-form', 'trained')
     """
-    from ..evaluation.intervals import interval
+    cheaper = [one for one in candidates if one.name not in TRAINED_NAMES]
+    trained = [one for one in candidates if one.name in TRAINED_NAMES]
+    if not (cheaper and trained):
+        return _highest(candidates).name
+    gain, error = gain_and_error(_highest(trained), _highest(cheaper))
+    return _highest(trained if gain > error else cheaper).name
 
-    best = candidates[0]
-    for candidate in candidates[1:]:
-        gain, needed = gain_and_error(candidate, best)
-        if candidate.name in TRAINED_NAMES and best.name not in TRAINED_NAMES:
-            needed = interval(np.subtract(candidate.by_class, best.by_class)).half
-        if gain > needed:
-            best = candidate
-    return best.name
+
+def _highest(candidates: Sequence[Candidate]) -> Candidate:
+    """Return the candidate with the largest mean over the classes; of equal ones, the cheapest."""
+    return max(candidates, key=lambda one: float(np.mean(one.by_class)))
 
 
 def chooses(parts: Parts) -> bool:
@@ -168,17 +188,38 @@ def chooses(parts: Parts) -> bool:
     if task.validation is None or parts.unseen is None or parts.known is not None or parts.texts is not None:
         return False
     config = parts.config
+    if config.data == GIVEN:  # of an estimator, which keeps the network that it was asked for
+        return False
     if config.protocol != "honest" or config.final is not None or config.episodes != "none":
         return False
     seen = set(task.train.classes) & set(task.validation.classes)
     return not seen and int((task.validation.class_counts > 1).sum()) > 1
 
 
-def choose_model(embedder: Embedder, parts: Parts, folder: RunFolder) -> tuple[Choice, Embedder]:
+def choose_model(
+    embedder: Embedder,
+    parts: Parts,
+    folder: RunFolder,
+    evaluations: Sequence[Tensor] = (),
+    whitening: MetricChoice | None = None,
+) -> tuple[Choice, Embedder]:
     """Compare the trained network of a run with all that is cheaper, and keep the best one, or the trained one.
 
     What is kept is written into the checkpoint `best`. If this is not the trained network, that one is first written
     into the checkpoint `trained`.
+
+    Parameters
+    ----------
+    embedder : Embedder
+        The network that was trained, with the weights of its best epoch.
+    parts : Parts
+        The parts of the run.
+    folder : RunFolder
+        Its folder.
+    evaluations : sequence of (2, C) tensor
+        Of each evaluation, the scores of the held-out classes that chose the best epoch, and their MAP@R.
+    whitening : MetricChoice, optional
+        How the same classes have decided on a whitening.
 
     Returns
     -------
@@ -188,7 +229,7 @@ def choose_model(embedder: Embedder, parts: Parts, folder: RunFolder) -> tuple[C
         The network that is kept.
     """
     with preserve_random_state():
-        compared = Candidates(embedder, parts)
+        compared = Candidates(embedder, parts, evaluations, whitening)
         choice = compared.choice()
         kept = compared.keep(choice, folder)
     write_json(folder.choice, choice.to_dict())
@@ -198,7 +239,9 @@ def choose_model(embedder: Embedder, parts: Parts, folder: RunFolder) -> tuple[C
 class Candidates:
     """The candidates of one run: how they are made, and their scores."""
 
-    def __init__(self, embedder: Embedder, parts: Parts) -> None:
+    def __init__(
+        self, embedder: Embedder, parts: Parts, evaluations: Sequence[Tensor], whitening: MetricChoice | None
+    ) -> None:
         assert parts.task.validation is not None
         self.embedder = embedder
         self.parts = parts
@@ -211,6 +254,8 @@ class Candidates:
         self.weights: dict[str, Tensor] = {}  # of the interpolated network
         self.whiten: Whiten | None = None
         self.share = 1.0
+        self.evaluations = evaluations
+        self.whitening = whitening
 
     def choice(self) -> Choice:
         """Score all candidates."""
@@ -220,7 +265,8 @@ class Candidates:
         frozen = self._frozen() if config.starts_pretrained else None
         if frozen is not None:
             self._add_untrained("frozen", frozen)
-        self._add("trained", TRAINED, self._embedded())
+        found = self._scored(self._embedded())
+        self._add("trained", TRAINED, found, self._optimism(found.counts))
         if frozen is not None and interpolates(config):
             self._add_interpolated()
         best = best_of(self.found)
@@ -260,32 +306,32 @@ class Candidates:
         model.embedder.to(self.device)
         rows = model.features(self.unseen)
         self.untrained[name] = model
-        self._add(name, model.title, rows)
+        self._add(name, model.title, self._scored(rows))
         if rows.shape[1] > MAX_WIDTH:
             return
         learned = model.features(self.train)
-        form = self._form_for(learned, rows)
+        form = self._form_for(model, learned, rows)
         if form == "none":
             return
         self.untrained[f"{name}-form"] = model.with_form(form)
         title = f"{model.title}, {FORMS[form].title}"
-        self._add(f"{name}-form", title, fitted(form, learned, self.train.labels)(rows))
+        self._add(f"{name}-form", title, self._scored(fitted(form, learned, self.train.labels)(rows)))
 
-    def _form_for(self, learned: Floats, rows: Floats) -> str:
+    def _form_for(self, model: UntrainedModel, learned: Floats, rows: Floats) -> str:
         """Choose a closed form on classes that are held out of the training classes.
 
         These may be too few to hold any out. Then the classes on which candidates are scored help to choose the form,
         though they are not fitted: otherwise tables of a handful of classes would have no closed form at all.
         """
-        seed = self.config.seed
-        chosen = choose_form(learned, self.train.labels, self.train.groups, seed=seed)
+        how: dict[str, Any] = {"seed": self.config.seed, "forms": model.forms}
+        chosen = choose_form(learned, self.train.labels, self.train.groups, **how)
         if chosen.map_at_r:
             return chosen.name
         labels = np.concatenate([self.train.labels, self.unseen.labels + len(self.train.classes)])
         groups = None
         if self.train.groups is not None and self.unseen.groups is not None:
             groups = np.concatenate([self.train.groups, self.unseen.groups])
-        return choose_form(np.concatenate([learned, rows]), labels, groups, seed=seed).name
+        return choose_form(np.concatenate([learned, rows]), labels, groups, **how).name
 
     def _add_interpolated(self) -> None:
         """Add the best of the networks between the one before the training and the one after it."""
@@ -297,15 +343,18 @@ class Candidates:
             scored = []
             for share in SHARES:
                 self.embedder.load_state_dict(between(before, after, share))
-                scored.append((self._candidate("interpolated", "", self._embedded()).map_at_r, share))
-            self.share = max(scored)[1]
+                scored.append(self._scored(self._embedded()))
+            by_share = np.stack([found.map_at_r for found in scored])  # (shares, C)
+            counts = scored[0].counts
+            self.share = SHARES[int(np.argmax(by_share @ counts))]
             self.weights = between(before, after, self.share)
             self.embedder.load_state_dict(self.weights)
             rows = self._embedded()
             if isinstance(metric, Whiten):
                 self.whiten = fitted_whitening(self.embedder, self.parts.train, self.config).to(self.device)
                 rows = whitened(self.whiten, rows)
-            self._add("interpolated", title_of(self.share), rows)
+            too_high = optimism(by_share, counts) + self._optimism(counts)
+            self._add("interpolated", title_of(self.share), self._scored(rows), too_high)
         finally:
             self.embedder.load_state_dict(after)
             self.embedder.metric = metric
@@ -320,22 +369,30 @@ class Candidates:
         assert self.parts.unseen is not None
         return embedded(self.embedder, self.parts.unseen, self.config)
 
-    def _add(self, name: str, title: str, rows: AnyArray) -> None:
-        self.found.append(self._candidate(name, title, rows))
+    def _optimism(self, counts: Ints) -> Array:
+        """Return by how much MAP@R of each held-out class is too high, because they chose epoch and whitening."""
+        too_high = np.zeros(len(counts))
+        if self.evaluations:
+            deciding, scores = (np.stack([np.asarray(both[i]) for both in self.evaluations]) for i in (0, 1))
+            too_high += optimism(deciding, counts, scores)
+        if self.whitening is not None and self.whitening.optimism:
+            too_high += self.whitening.optimism
+        return too_high
 
-    def _candidate(self, name: str, title: str, rows: AnyArray) -> Candidate:
-        from ..evaluation.retrieval import retrieve
+    def _scored(self, rows: AnyArray) -> ClassScores:
+        """Score embeddings of the held-out items."""
+        return ClassScores.of(searched(rows, self.unseen), self.unseen.labels)
 
-        found = retrieve(rows, self.unseen.labels, groups=self.unseen.groups, ks=(1,))
-        scored = found.relevant > 0  # items that are alone in their class find nothing
-        labels = np.unique(self.unseen.labels[scored], return_inverse=True)[1]
-        scores = found.map_at_r[scored]
-        return Candidate(
-            name=name,
-            title=title,
-            map_at_r=float(scores.mean()),
-            recall_at_1=float(np.mean(found.first_rank[scored] == 1)),
-            by_class=tuple((np.bincount(labels, scores) / np.bincount(labels)).tolist()),
+    def _add(self, name: str, title: str, found: ClassScores, too_high: Array | float = 0.0) -> None:
+        by_class = found.map_at_r - too_high
+        self.found.append(
+            Candidate(
+                name=name,
+                title=title,
+                map_at_r=found.mean(by_class),
+                recall_at_1=found.mean(found.recall_at_1),
+                by_class=tuple(by_class.tolist()),
+            )
         )
 
 

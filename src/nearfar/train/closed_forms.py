@@ -2,19 +2,21 @@
 
     z = L (x / |x| - mean),   compared by cosine
 
-x are the features of a pretrained trunk, or the items themselves. Which L helps depends on the features: on photographs
-a whitening within the classes, on texts a point near the whitening on the geodesic to the scatter between them.
+x are the features of a pretrained trunk, or the items themselves, whose columns may be standardized before. Which L
+helps depends on the features: on photographs a whitening within the classes, on texts a point near the whitening on the
+geodesic to the scatter between them, on tables mostly that columns have one scale.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
+from ..deep.networks.standardize import standard
 from ..numerics import psd, scatter
 from ..numerics.constraints import LabelPairs
 from ..numerics.types import AnyArray, Array, Ints
@@ -28,24 +30,50 @@ MAX_ROWS = 3000  # rows that choose a form; all of them fit the one that is chos
 FEWEST_FOR_FORMS = 4  # two to fit a form to, and two to score it on
 
 
+class Columns(NamedTuple):
+    """Mean and standard deviation of columns, (d,) each, by which rows are standardized."""
+
+    mean: Array
+    deviation: Array
+
+    def __call__(self, rows: AnyArray) -> Array:
+        """Return the standardized rows, (n, d)."""
+        standardized: Array = (np.asarray(rows, dtype=np.float64) - self.mean) / self.deviation
+        return standardized
+
+
 class LinearMap(NamedTuple):
-    """z = L (x / |x| - mean): the mean (d,) and L, the components (k, d)."""
+    """z = L (x / |x| - mean): the mean (d,) and L, the components (k, d); x may be standardized by its columns."""
 
     mean: Array
     components: Array
+    columns: Columns | None = None
 
     def __call__(self, rows: AnyArray) -> Array:
         """Return the mapped rows, (n, k), which are compared by cosine."""
-        mapped: Array = (unit_rows(np.asarray(rows, dtype=np.float64)) - self.mean) @ self.components.T
+        rows = np.asarray(rows, dtype=np.float64) if self.columns is None else self.columns(rows)
+        mapped: Array = (unit_rows(rows) - self.mean) @ self.components.T
         return mapped
 
 
 class RowsOfClasses:
-    """RowsOfClasses (n, d) of unit length with class codes (n,), to which several forms are fitted."""
+    """Rows (n, d) of unit length with class codes (n,), to which several forms are fitted.
 
-    def __init__(self, X: Array, labels: Ints) -> None:
-        self.X = X
-        self.labels = labels
+    Parameters
+    ----------
+    rows : ndarray of shape (n, d)
+        Rows of any length.
+    labels : ndarray of shape (n,)
+        Their classes.
+    standardized : bool
+        Standardize the columns before the rows get unit length.
+    """
+
+    def __init__(self, rows: AnyArray, labels: Ints, *, standardized: bool = False) -> None:
+        rows = np.asarray(rows, dtype=np.float64)
+        self.columns = Columns(*standard(rows)) if standardized else None
+        self.X = unit_rows(rows if self.columns is None else self.columns(rows))
+        self.labels = np.unique(labels, return_inverse=True)[1]
 
     @cached_property
     def factors(self) -> dict[float, Array]:
@@ -70,38 +98,53 @@ class RowsOfClasses:
 
 def _none(rows: RowsOfClasses) -> LinearMap:
     d = rows.X.shape[1]
-    return LinearMap(mean=np.zeros(d), components=np.eye(d))
+    return LinearMap(mean=np.zeros(d), components=np.eye(d), columns=rows.columns)
 
 
 def _whitening(rows: RowsOfClasses) -> LinearMap:
     fitted = discriminant_whitening(rows.X, rows.labels)
-    return LinearMap(mean=fitted.mean, components=fitted.components)
+    return LinearMap(mean=fitted.mean, components=fitted.components, columns=rows.columns)
 
 
 def _within_class_whitening(rows: RowsOfClasses) -> LinearMap:
     fitted = discriminant_whitening(rows.X, rows.labels, emphasis=1.0)
-    return LinearMap(mean=fitted.mean, components=fitted.components)
+    return LinearMap(mean=fitted.mean, components=fitted.components, columns=rows.columns)
 
 
 def _geometric_mean(t: float) -> Callable[[RowsOfClasses], LinearMap]:
-    return lambda rows: LinearMap(mean=rows.X.mean(axis=0), components=rows.factors[t])
+    return lambda rows: LinearMap(mean=rows.X.mean(axis=0), components=rows.factors[t], columns=rows.columns)
 
 
 @dataclass(frozen=True)
 class ClosedForm:
-    """A closed form: its title, and the function that fits it to rows."""
+    """A closed form: its title, the function that fits it to rows, and whether these are standardized before."""
 
     title: str
     fit: Callable[[RowsOfClasses], LinearMap]
+    standardized: bool = False
+
+    @property
+    def maps(self) -> bool:
+        """Whether it maps rows, instead of leaving their directions as they are."""
+        return self.fit is not _none
 
 
-FORMS: Mapping[str, ClosedForm] = {
+OF_FEATURES: dict[str, ClosedForm] = {
     "none": ClosedForm("as they are", _none),
     "whitening": ClosedForm("whitened", _whitening),
     "within": ClosedForm("whitened within classes", _within_class_whitening),
     "gmml-0.1": ClosedForm("GMML(t=0.1)", _geometric_mean(0.1)),
     "gmml-0.3": ClosedForm("GMML(t=0.3)", _geometric_mean(0.3)),
 }
+"""Forms for features, whose dimensions have one unit."""
+STANDARDIZED = "standardized"
+FORMS: dict[str, ClosedForm] = OF_FEATURES | {
+    STANDARDIZED if name == "none" else f"{STANDARDIZED}-{name}": ClosedForm(
+        STANDARDIZED if name == "none" else f"{STANDARDIZED}, {form.title}", form.fit, standardized=True
+    )
+    for name, form in OF_FEATURES.items()
+}
+"""All forms. Those that standardize are for rows of a table, whose columns may have different units."""
 
 
 @dataclass(frozen=True)
@@ -126,16 +169,18 @@ class ChosenForm:
 
 def fitted(name: str, rows: AnyArray, labels: Ints) -> LinearMap:
     """Fit a form to features (n, d) and their classes (n,)."""
-    return FORMS[name].fit(_unit(rows, labels))
-
-
-def _unit(rows: AnyArray, labels: Ints) -> RowsOfClasses:
-    codes = np.unique(labels, return_inverse=True)[1]
-    return RowsOfClasses(unit_rows(np.asarray(rows, dtype=np.float64)), codes)
+    form = FORMS[name]
+    return form.fit(RowsOfClasses(rows, labels, standardized=form.standardized))
 
 
 def choose_form(
-    rows: AnyArray, labels: Ints, groups: AnyArray | None = None, *, seed: int = 0, splits: int = CHOOSING_SPLITS
+    rows: AnyArray,
+    labels: Ints,
+    groups: AnyArray | None = None,
+    *,
+    seed: int = 0,
+    splits: int = CHOOSING_SPLITS,
+    forms: Collection[str] = tuple(OF_FEATURES),
 ) -> ChosenForm:
     """Choose a closed form for features by MAP@R on classes that are held out of them.
 
@@ -155,6 +200,8 @@ def choose_form(
         Seed of the random number generator that draws the halves.
     splits : int
         Number of splits.
+    forms : collection of str
+        Names of the forms to choose from, in `FORMS`; "none" among them.
 
     Returns
     -------
@@ -180,16 +227,19 @@ def choose_form(
     count = int(labels.max()) + 1 if len(labels) else 0
     if count < FEWEST_FOR_FORMS or int((np.bincount(labels) > 1).sum()) < FEWEST_FOR_FORMS:
         return ChosenForm("none", {})
-    found: dict[str, list[float]] = {name: [] for name in FORMS}
+    found: dict[str, list[float]] = {name: [] for name in forms}
     for split in range(splits):
         if split % 2 == 0:
             order = rng.permutation(count)
         out = np.isin(labels, order[: count // 2] if split % 2 == 0 else order[count // 2 :])
         if not (np.bincount(labels[~out]) > 1).any():  # no pair to learn from
             continue
-        learned = _unit(rows[~out], labels[~out])
+        learned = {
+            standardized: RowsOfClasses(rows[~out], labels[~out], standardized=standardized)
+            for standardized in {FORMS[name].standardized for name in forms}
+        }
         for name, scores in found.items():
-            mapped = FORMS[name].fit(learned)(rows[out])
+            mapped = FORMS[name].fit(learned[FORMS[name].standardized])(rows[out])
             scores.append(held_out_score(mapped, labels[out], None if groups is None else groups[out]))
     scored = {name: tuple(scores) for name, scores in found.items() if scores and np.isfinite(scores).all()}
     return ChosenForm(_best(scored), scored)

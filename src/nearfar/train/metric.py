@@ -13,9 +13,10 @@ from ..deep.networks.embedder import Embedder
 from ..deep.networks.weights import METRIC
 from ..deep.networks.whiten import Whiten
 from .checkpoint import load_tensors, save_tensors
+from .class_scores import ClassScores, optimism
 from .config import TrainConfig, TrainError
 from .features import Floats, embed, encode, sizes_of
-from .monitor import neighbor_scores
+from .monitor import searched
 from .run import RunFolder
 from .setup import Parts
 
@@ -31,11 +32,14 @@ class MetricChoice(NamedTuple):
         Whether embeddings pass it.
     score, without : float or None
         MAP@R on the validation classes with it and without it; None without such classes.
+    optimism : tuple of float
+        By how much MAP@R of each of these classes is too high, because they have chosen between the two.
     """
 
     kept: bool
     score: float | None
     without: float | None
+    optimism: tuple[float, ...] = ()
 
     def __str__(self) -> str:
         """Return a sentence on the fitted metric, and whether it is kept."""
@@ -58,12 +62,10 @@ def add_metric(embedder: Embedder, parts: Parts, folder: RunFolder) -> MetricCho
     earlier = embedder.metric  # the metric from an earlier end of a resumed run
     embedder.metric = nn.Identity()
     whiten = fitted_whitening(embedder, parts.train, config)
-    score, without = with_and_without(embedder, whiten, parts)
-    if config.metric == "auto" and score is None:
+    choice = _compared(embedder, whiten, parts)
+    if config.metric == "auto" and choice.score is None:
         embedder.metric = earlier
         return None
-    better = score is not None and without is not None and score > without
-    choice = MetricChoice(config.metric == "whitening" or better, score, without)
     _write(folder, whiten if choice.kept else None, choice)
     if choice.kept:
         device = next((parameter.device for parameter in embedder.parameters()), torch.device("cpu"))
@@ -105,14 +107,22 @@ def whitened(whiten: nn.Module, rows: Floats) -> Floats:
     return rows_after
 
 
-def with_and_without(embedder: Embedder, whiten: Whiten, parts: Parts) -> tuple[float | None, float | None]:
-    """Return MAP@R on the validation classes with and without a metric."""
+def _compared(embedder: Embedder, whiten: Whiten, parts: Parts) -> MetricChoice:
+    """Compare MAP@R on the validation classes with and without a metric, if there are any, and decide."""
+    is_asked = parts.config.metric == "whitening"
     if parts.unseen is None:
-        return None, None
+        return MetricChoice(is_asked, None, None)
     rows = embedded(embedder, parts.unseen, parts.config)
-    with_it = neighbor_scores(whitened(whiten, rows), parts.unseen, parts)
-    without = neighbor_scores(rows, parts.unseen, parts)
-    return with_it.get("map_at_r"), without.get("map_at_r")
+    found = [searched(each, parts.unseen) for each in (rows, whitened(whiten, rows))]
+    if not found[0].relevant.any():  # all items are alone in their class
+        return MetricChoice(is_asked, None, None)
+    by_class = [ClassScores.of(each, parts.unseen.labels) for each in found]
+    without, score = (each.mean(each.map_at_r) for each in by_class)
+    too_high: tuple[float, ...] = ()
+    if not is_asked and len(by_class[0].counts) > 1:
+        scores = np.stack([each.map_at_r for each in by_class])  # (2, C)
+        too_high = tuple(optimism(scores, by_class[0].counts).tolist())
+    return MetricChoice(is_asked or score > without, score, without, too_high)
 
 
 def _write(folder: RunFolder, whiten: Whiten | None, choice: MetricChoice) -> None:
@@ -121,7 +131,8 @@ def _write(folder: RunFolder, whiten: Whiten | None, choice: MetricChoice) -> No
     tensors = {name: value for name, value in tensors.items() if not name.startswith(METRIC)}
     if whiten is not None:
         tensors |= {METRIC + name: value for name, value in whiten.state_dict().items()}
-    save_tensors(folder.best, tensors, {**about, "metric": choice._asdict()})
+    written = {"kept": choice.kept, "score": choice.score, "without": choice.without}
+    save_tensors(folder.best, tensors, {**about, "metric": written})
 
 
 def whitening_note(about: dict[str, Any]) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,14 +16,28 @@ from ..data.dataset import images_once
 from ..deep import distributed
 from ..deep.compositions.divide_and_conquer import DivideAndConquer
 from ..deep.proxies.class_proxies import NeighborProxyLoss
+from .class_scores import ClassScores
 from .config import TrainError
 from .features import Floats, encode, resizing_of
 from .pairs import scores_both_ways, text_set
 from .setup import Parts
 
+if TYPE_CHECKING:
+    from ..evaluation.retrieval import Retrieval
 
-def score_unseen_and_seen(parts: Parts) -> dict[str, float]:
-    """Return Recall@K and MAP@R of the validation classes ("unseen_") and of as many training items ("seen_").
+
+class EpochScores(NamedTuple):
+    """Scores of an epoch: Recall@K and MAP@R by name, and those of each held-out class in the first process, if any.
+
+    The names begin with "unseen_" for the held-out classes, and with "seen_" for as many training items.
+    """
+
+    by_name: dict[str, float]
+    by_class: ClassScores | None = None
+
+
+def score_unseen_and_seen(parts: Parts) -> EpochScores:
+    """Score the validation classes and as many training items.
 
     All processes embed their share; the first computes the scores, and all return them.
 
@@ -35,6 +49,7 @@ def score_unseen_and_seen(parts: Parts) -> dict[str, float]:
     assert parts.model is not None
     parts.model.eval()
     row: dict[str, float] = {}
+    by_class = None
     for name, dataset in (("unseen", parts.unseen), ("seen", parts.seen)):
         if dataset is not None and parts.texts is not None:
             row |= {f"{name}_{key}": value for key, value in pair_scores(parts, dataset).items()}
@@ -45,8 +60,11 @@ def score_unseen_and_seen(parts: Parts) -> dict[str, float]:
                     f"the network gives embeddings of {dataset.name} that are not finite; lower the learning rate"
                 )
             if parts.accelerator.is_main_process:
-                row |= {f"{name}_{key}": value for key, value in neighbor_scores(rows, dataset, parts).items()}
-    return from_first(row)
+                found = searched(rows, dataset, parts.config.ks)
+                row |= {f"{name}_{key}": value for key, value in neighbor_scores(found).items()}
+                if name == "unseen" and found.relevant.any():
+                    by_class = ClassScores.of(found, dataset.labels)
+    return EpochScores(from_first(row), by_class)
 
 
 def pair_scores(parts: Parts, pairs: Dataset) -> dict[str, float]:
@@ -82,14 +100,20 @@ def pair_scores(parts: Parts, pairs: Dataset) -> dict[str, float]:
     return {name: float(value) for name, value in found.items() if isfinite(value)}
 
 
-def neighbor_scores(rows: Floats, dataset: Dataset, parts: Parts) -> dict[str, float]:
-    """Return Recall@K and MAP@R of embeddings, each searching all others; empty if all are alone in their class."""
-    from ..evaluation import evaluate
+def searched(rows: Floats, dataset: Dataset, ks: Iterable[int] = (1,)) -> Retrieval:
+    """Return the scores of each embedding (n, d) of some items, which searches all others by cosine."""
+    from ..evaluation.retrieval import retrieve
 
-    scores = evaluate(rows, dataset.labels, groups=dataset.groups, ks=parts.config.ks, clustering=False)
-    recalls = {f"recall_at_{k}": float(scores.recall_at[k]) for k in parts.config.ks}
-    known = {**recalls, "map_at_r": float(scores.map_at_r)}
-    return {name: value for name, value in known.items() if isfinite(value)}
+    return retrieve(rows, dataset.labels, groups=dataset.groups, ks=ks)
+
+
+def neighbor_scores(found: Retrieval) -> dict[str, float]:
+    """Return Recall@K and MAP@R of a search; empty if all items are alone in their class."""
+    scored = found.relevant > 0
+    if not scored.any():
+        return {}
+    recalls = {f"recall_at_{k}": float(found.found(k)[scored].mean()) for k in found.ks}
+    return {**recalls, "map_at_r": float(found.map_at_r[scored].mean())}
 
 
 def embed_both(parts: Parts, dataset: Dataset, forward: Callable[[Tensor], Tensor] | None = None) -> Floats:

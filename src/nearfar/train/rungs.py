@@ -29,7 +29,7 @@ from ..deep.networks.embedder import Embedder, as_channels
 from ..deep.networks.standardize import Standardize
 from ..numerics.types import Ints
 from .checkpoint import preserve_random_state
-from .closed_forms import FORMS, MAX_WIDTH, choose_form, fitted
+from .closed_forms import FORMS, MAX_WIDTH, OF_FEATURES, choose_form, fitted
 from .config import TrainConfig, TrainError
 from .defaults import default_recipe, hub_is_cached, settle
 from .devices import make_accelerator
@@ -449,7 +449,7 @@ def work_of_split(n: int, widths: Sequence[int]) -> float:
     d = widths[-1]
     work = sum(h * h * width for width in widths)
     if d <= MAX_WIDTH:
-        work += (FORM_SPLITS * len(FORMS) + 1) * h * h * d + (FORM_SPLITS + 1) * (n * d**2 + 10 * min(d, n) ** 3)
+        work += (FORM_SPLITS * len(OF_FEATURES) + 1) * h * h * d + (FORM_SPLITS + 1) * (n * d**2 + 10 * min(d, n) ** 3)
     return work
 
 
@@ -519,7 +519,8 @@ def _rungs(
     if has_form:
         tell(f"{base}, closed form")
         forms: list[str] = []
-        embedded = ((_mapped_held(rows, items, classes, config.seed, forms), classes) for classes in many)
+        offered = tuple(FORMS if _may_be_standardized(items, config) else OF_FEATURES)
+        embedded = ((_mapped_held(rows, items, classes, config.seed, forms, offered), classes) for classes in many)
         rungs.append(_rung("whitened", base, embedded, items, work, forms, limit))
     for step, title, embed_held in trained:
         if limit is not None and work.seconds_left_of(step) > splits * limit.seconds_left:
@@ -628,15 +629,22 @@ class BatchCounter(Watcher):
         return
 
 
-def _mapped_held(rows: Floats, items: Dataset, held: Ints, seed: int, forms: list[str]) -> Floats:
+def _may_be_standardized(items: Dataset, config: TrainConfig) -> bool:
+    """Return whether closed forms may standardize: raw rows, unless the config standardizes them already."""
+    return items.kind == "row" and not config.starts_pretrained and not config.standardize
+
+
+def _mapped_held(
+    rows: Floats, items: Dataset, held: Ints, seed: int, forms: list[str], offered: Sequence[str]
+) -> Floats:
     """Choose and fit a closed form on the classes that are not held out, and return the mapped rows of the others.
 
-    The name of the form is added to `forms`.
+    The name of the form, one of those that are offered, is added to `forms`.
     """
     out = np.isin(items.labels, held)
     labels = items.labels[~out]
     groups = None if items.groups is None else items.groups[~out]
-    form = choose_form(rows[~out], labels, groups, seed=seed, splits=FORM_SPLITS).name
+    form = choose_form(rows[~out], labels, groups, seed=seed, splits=FORM_SPLITS, forms=offered).name
     forms.append(form)
     mapped = fitted(form, rows[~out], labels)(rows[out])
     embedded = np.zeros((len(rows), mapped.shape[1]), np.float32)

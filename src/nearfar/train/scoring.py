@@ -36,6 +36,7 @@ from .checkpoint import (
     replace_file,
     shape_of,
 )
+from .closed_forms import FORMS
 from .config import TrainConfig, TrainError
 from .features import Floats, all_rows, embed, sizes_of
 from .frozen import frozen_features
@@ -235,14 +236,16 @@ def evaluate_run(
     found_remarks = tuple(filter(None, (scores.why_unscored(), random, units, why_not, *found_remarks)))
     if without is not None:
         found = f"Recall@1 {without.recall_at[1]:.4f}, MAP@R {without.map_at_r:.4f}"
-        found_remarks = (*found_remarks, f"The embeddings without the whitening that follows them: {found}.")
+        form = FORMS.get(str(about.get("form")))
+        follows = "the whitening" if form is None else f"the closed form ({form.title})"
+        found_remarks = (*found_remarks, f"The embeddings without {follows} that follows them: {found}.")
     result = Result(
         scores=scores,
         raw=raw,
         protocol=protocol,
         remarks=found_remarks,
         without_metric=without,
-        standardized=config.standardize,
+        standardized=isinstance(embedder.scale, Standardize),
         frozen=frozen,
     )
     _write_arrays(folder.path / "test.npz", embedded, sets)

@@ -47,6 +47,8 @@ class Position:
         Sums of the loss and of its parts over the batches of this epoch.
     rows : list of dict
         Table of the finished epochs.
+    by_class : list of Tensor
+        Of each evaluation, the score that chooses the best and MAP@R of each held-out class, (2, C).
     """
 
     step: int = 0
@@ -56,6 +58,7 @@ class Position:
     best_epoch: int = 0
     sums: dict[str, Tensor] = field(default_factory=dict)
     rows: list[dict[str, Any]] = field(default_factory=list)
+    by_class: list[Tensor] = field(default_factory=list)
 
     def since_best(self, score: str) -> int:
         """Return the number of evaluations after the best one, by the name of the score."""

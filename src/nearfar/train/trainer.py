@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,7 +25,7 @@ from .duration import RunTimer
 from .interrupts import Interrupts
 from .loading import build_embedder, with_best_weights
 from .many_classes import average_drawn, clip_gradients, everywhere
-from .metric import add_metric
+from .metric import MetricChoice, add_metric
 from .monitor import score_unseen_and_seen
 from .optim import rate_factor, set_rates
 from .run import Run, RunFolder, open_run
@@ -266,7 +267,7 @@ class Trainer:
                 self._finish_epoch()
                 self._stop_if_requested(written=True)
             embedder = self._best_network()
-            self._add_metric(embedder)
+            self.whitening = self._add_metric(embedder)
             embedder = self._choose(embedder)
         finally:
             for watcher in self.watchers:
@@ -294,12 +295,13 @@ class Trainer:
             return build_embedder(self.folder, self.parts.config)
         return with_best_weights(self.parts.step.embedder, self.folder, self.parts.about["shape"])
 
-    def _add_metric(self, embedder: Embedder | None) -> None:
-        """Fit the closed-form metric of the config, if any, to the best network, and print the result."""
+    def _add_metric(self, embedder: Embedder | None) -> MetricChoice | None:
+        """Fit the closed-form metric of the config, if any, to the best network, print the result and return it."""
         found = None if embedder is None else add_metric(embedder, self.parts, self.folder)
         self.parts.accelerator.wait_for_everyone()
         if found is not None:
             self._say(str(found))
+        return found
 
     def _has_ended(self) -> bool:
         """Return whether the last batch was trained, by the number of batches or because the time is over."""
@@ -322,7 +324,7 @@ class Trainer:
     def _choose(self, embedder: Embedder | None) -> Embedder | None:
         """Compare the best network with what is cheaper, and return what is kept."""
         if embedder is not None and chooses(self.parts):
-            choice, embedder = choose_model(embedder, self.parts, self.folder)
+            choice, embedder = choose_model(embedder, self.parts, self.folder, self.position.by_class, self.whitening)
             for watcher in self.watchers:
                 if isinstance(watcher, ProgressLine):
                     watcher.say(choice.sentence)
@@ -448,8 +450,11 @@ class Trainer:
         row |= {f"part_{name}": value for name, value in means.items()} | {"images_per_second": round(speed, 1)}
         if self._has_ended() or position.epoch % config.eval_every == 0:
             with self.parts.averages.in_place():
-                scores = score_unseen_and_seen(self.parts)
+                scores, by_class = score_unseen_and_seen(self.parts)
                 row |= scores
+                if by_class is not None:
+                    deciding = getattr(by_class, config.select)
+                    position.by_class.append(torch.from_numpy(np.stack([deciding, by_class.map_at_r])))
                 self._keep_best(scores)
         position.rows.append(row)
         self._checkpoint()

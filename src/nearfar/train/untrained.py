@@ -19,7 +19,7 @@ from ..deep.networks.standardize import Standardize
 from ..deep.networks.weights import NETWORK
 from ..deep.networks.whiten import Whiten
 from .checkpoint import preserve_random_state, save_tensors
-from .closed_forms import FORMS, MAX_WIDTH, choose_form, fitted
+from .closed_forms import FORMS, MAX_WIDTH, OF_FEATURES, choose_form, fitted
 from .config import TrainConfig
 from .features import Floats, all_rows, cached_features, embed, sizes_of
 from .frozen import untrained_network
@@ -83,15 +83,24 @@ class UntrainedModel:
         return cls(embedder.eval(), config, "frozen features", shape)
 
     def with_form(self, form: str) -> UntrainedModel:
-        """Return the same followed by a closed form, which is not fitted yet."""
-        return replace(self, form=form)
+        """Return the same with a closed form, which is not fitted yet."""
+        settings = self.settings | ({"standardize": True} if FORMS[form].standardized else {})
+        return replace(self, form=form, settings=settings)
+
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """Names of the closed forms to choose from: rows that are not standardized may also be."""
+        is_raw = isinstance(self.embedder.trunk, Identity) and len(self.shape) == 1
+        return tuple(FORMS if is_raw and not self.config.standardize else OF_FEATURES)
 
     def chosen_form(self, items: Dataset) -> str:
         """Return the closed form that the classes of some items choose, for those who want one."""
         chosen = some_of(items)
         if self.embedder.embedding_dim > MAX_WIDTH:
             return "whitening"
-        found = choose_form(self.features(chosen), chosen.labels, chosen.groups, seed=self.config.seed)
+        found = choose_form(
+            self.features(chosen), chosen.labels, chosen.groups, seed=self.config.seed, forms=self.forms
+        )
         return found.name if found.map_at_r else "whitening"
 
     @property
@@ -119,10 +128,17 @@ class UntrainedModel:
             labels.append(chosen.labels + classes)
             classes += len(part.classes)
         found = fitted(self.form, np.concatenate(rows), np.concatenate(labels))
-        whiten = Whiten(len(found.mean))
-        whiten.mean.copy_(torch.from_numpy(found.mean))
-        whiten.weight.copy_(torch.from_numpy(found.components))
-        self.embedder.metric = whiten.to(next(self.embedder.buffers(), torch.zeros(())).device)
+        device = next(self.embedder.buffers(), torch.zeros(())).device
+        if found.columns is not None:
+            scale = Standardize(len(found.columns.mean))
+            scale.mean.copy_(torch.from_numpy(found.columns.mean))
+            scale.deviation.copy_(torch.from_numpy(found.columns.deviation))
+            self.embedder.scale = scale.to(device)
+        if FORMS[self.form].maps:
+            whiten = Whiten(len(found.mean))
+            whiten.mean.copy_(torch.from_numpy(found.mean))
+            whiten.weight.copy_(torch.from_numpy(found.components))
+            self.embedder.metric = whiten.to(device)
 
 
 def some_of(items: Dataset) -> Dataset:

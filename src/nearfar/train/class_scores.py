@@ -1,0 +1,83 @@
+"""Scores of single classes, and what to expect of an epoch, or of another choice, that the same classes have made.
+
+The best of several scores is too high: its noise has helped to choose it. The score of a class does not choose itself
+where all the other classes choose:
+
+    k(c) = argmax_k  mean of score[k] over the items of all classes but c
+    score of c = score[k(c), c]
+
+The mean over the classes is nearly unbiased for what all of them choose, and no class is lost for the comparison.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ..numerics.types import Array, Ints
+
+if TYPE_CHECKING:
+    from ..evaluation.retrieval import Retrieval
+
+
+class ClassScores(NamedTuple):
+    """Scores of each class with items that have something to find.
+
+    Attributes
+    ----------
+    counts : ndarray of int, shape (C,)
+        Number of such items.
+    map_at_r, recall_at_1 : ndarray of shape (C,)
+        Means over these items.
+    """
+
+    counts: Ints
+    map_at_r: Array
+    recall_at_1: Array
+
+    @classmethod
+    def of(cls, found: Retrieval, labels: Ints) -> ClassScores:
+        """Return the means of the scores of queries with classes (n,)."""
+        scored = found.relevant > 0  # items that are alone in their class find nothing
+        codes = np.unique(labels[scored], return_inverse=True)[1]
+        counts = np.bincount(codes)
+        first = (found.first_rank[scored] == 1).astype(float)
+        return cls(counts, np.bincount(codes, found.map_at_r[scored]) / counts, np.bincount(codes, first) / counts)
+
+    def mean(self, by_class: Array) -> float:
+        """Return the mean over the items of a score of each class."""
+        return float(np.average(by_class, weights=self.counts))
+
+
+def left_out(deciding: Array, counts: Ints, scores: Array | None = None) -> Array:
+    """Return the score of each class at what the other classes choose, (C,).
+
+    Parameters
+    ----------
+    deciding : ndarray of shape (K, C)
+        Scores of K things for C classes, at least two; the first one with the largest mean is chosen.
+    counts : ndarray of int, shape (C,)
+        Numbers of items, with which classes count.
+    scores : ndarray of shape (K, C), optional
+        Scores to return; by default, those that decide.
+
+    Examples
+    --------
+    >>> epochs = np.array([[0.5, 0.9, 0.5], [0.6, 0.5, 0.6]])  # the mean of the first is larger because of one class
+    >>> left_out(epochs, np.array([10, 10, 10]))
+    array([0.5, 0.5, 0.5])
+    """
+    weighted = deciding * counts
+    others = (weighted.sum(axis=1, keepdims=True) - weighted) / (counts.sum() - counts)
+    chosen = others.argmax(axis=0)  # (C,)
+    found: Array = (deciding if scores is None else scores)[chosen, np.arange(len(counts))]
+    return found
+
+
+def optimism(deciding: Array, counts: Ints, scores: Array | None = None) -> Array:
+    """Return by how much the scores of what all classes choose are higher than those of `left_out`, (C,)."""
+    chosen = int(np.argmax(deciding @ counts))
+    scores = deciding if scores is None else scores
+    found: Array = scores[chosen] - left_out(deciding, counts, scores)
+    return found
