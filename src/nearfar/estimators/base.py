@@ -203,6 +203,7 @@ class FromPairs(MetricLearner):
         if pair_weights is not None and not self._weights:
             raise ValueError("pair_weights must be None: this method weighs all pairs equally")
         if rows is not None:
+            # pairs of rows that a split left out are dropped with their labels and weights
             pairs, pair_labels, pair_weights = constraints.present(
                 pairs, rows, len(X), "pairs", pair_labels, pair_weights
             )
@@ -213,6 +214,7 @@ class FromPairs(MetricLearner):
     def _require_kinds(self, pairs: Pairs) -> None:
         """Raise a ValueError if a method that needs both kinds of pairs gets one kind only."""
         if self._both_kinds:
+            # a pair of weight 0 is none
             counted = pairs.weights > 0
             constraints.require_both(int((pairs.similar & counted).sum()), int((~pairs.similar & counted).sum()))
 

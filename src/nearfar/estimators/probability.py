@@ -36,7 +36,9 @@ def fit_sigmoid(distance: Array, similar: Bools) -> tuple[float, float]:
     target = np.where(similar, (positive + 1) / (positive + 2), 1 / (negative + 2))
     unit = float(np.std(distance)) or 1.0
     center = float(np.mean(distance))
+    # standardized distances, so that the Hessian is well conditioned in any unit
     A = np.stack([-(distance - center) / unit, np.ones(len(distance))], axis=1)  # (m, 2): slope, offset
+    # slope 0, and the offset of the share of similar pairs
     w = np.array([0.0, np.log((positive + 1) / (negative + 1))])
 
     def loss(w: Array) -> float:

@@ -26,6 +26,7 @@ class Members:
         size = self.sizes[classes]
         begin = self.begins[classes]
         at = np.repeat(np.arange(len(classes)), size)
+        # the n-th member listed for a class is row begin + n of the sorted rows
         return at, self.rows[np.arange(len(at)) - (np.cumsum(size) - size - begin)[at]]
 
     def of_rows(self, classes: Ints, rows: Ints) -> tuple[Ints, Ints]:
@@ -70,6 +71,7 @@ def kinds_of(
     for part, rows, name in zip(found, (query_class, gallery_class), ("groups", "gallery_groups"), strict=False):
         check_lengths(len(rows), part, name)
     number = 1 + max(part.max() for part in found)
+    # one number for each pair of a class and a group
     query_kind, gallery_kind = class_numbers(query_class * number + found[0], gallery_class * number + found[-1])
     return query_kind, gallery_kind
 
@@ -97,6 +99,7 @@ def count_in_gallery(x: AnyArray, y: AnyArray, query_class: Ints, gallery_class:
 def _marks(rows: AnyArray, classes: Ints, dtype: Any) -> Any:
     """Return a number of 64 bits for each row and its class, equal for equal ones."""
     words = np.dtype(dtype).itemsize // 4 * rows.shape[1]
+    # odd random factors: sums of words times these, modulo 2^64, differ for different rows but for chance
     factors = np.random.default_rng(0).integers(2**63, size=words + 1, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
     marks = classes.astype(np.uint64) * factors[-1]
     step = max(1, MARKED_WORDS // words)

@@ -75,6 +75,7 @@ class Products:
         self.leave_one_out = leave_one_out
         self.sizes = np.bincount(product)
         self.begins = np.cumsum(self.sizes) - self.sizes
+        # class of the first photo of each product; the check below states that the others have it, too
         self.classes = y_class[order][self.begins]
         mixed = self.classes[product] != y_class
         if mixed.any():
@@ -90,6 +91,7 @@ class Products:
         return len(self.sizes)
 
     def _kinds(self) -> tuple[Ints, Ints]:
+        # a query whose product has no other photo: it and its product get one kind, and are hidden from each other
         alone = self.sizes[self.product] == 1
         return np.where(alone, self.product, len(self)), np.arange(len(self))
 
@@ -99,11 +101,13 @@ class Products:
         counts = np.broadcast_to(self.sizes, (len(rows), len(self)))
         if self.score == "best":
             if self.leave_one_out:
+                # the query itself is no photo of what it searches
                 table[np.arange(len(rows)), self.place[rows]] = np.inf
             return np.minimum.reduceat(table, self.begins, axis=1)
         if self.leave_one_out:
             table[np.arange(len(rows)), self.place[rows]] = 0.0
             counts = counts.copy()
+            # its distance is 0 in the sum, so it must not be counted
             counts[np.arange(len(rows)), self.product[rows]] -= 1
         sums = np.add.reduceat(table, self.begins, axis=1)
         there: Bools = counts > 0

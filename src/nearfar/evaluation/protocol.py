@@ -131,6 +131,7 @@ def evaluate(
     clusters: dict[str, Any] = dict.fromkeys(("nmi", "nmi_geometric", "ami", "f1"))
     if clustering:
         rows, classes = _joined(embeddings, labels, gallery, gallery_labels)
+        # with a single item of each class, every clustering into that many clusters is perfect
         if len(np.unique(classes)) < len(classes):
             clusters = clustering_scores(rows, classes, distance=distance, restarts=restarts, engine=engine, seed=seed)
     return Scores(
@@ -263,6 +264,7 @@ def _retrieved(lone: str, embeddings: Any, labels: Any, **how: Any) -> Retrieval
 def mean_score(found: Retrieval, values: AnyArray, lone: str = "exclude") -> float:
     """Return the mean of the scores (n,), over queries with a relevant item or over all, with 0 for the others."""
     fair = found.relevant > 0
+    # queries without a relevant item add 0, counted or not
     total = float(np.sum(values[fair], dtype=np.float64))
     if lone == "exclude":
         count = int(fair.sum())

@@ -117,6 +117,7 @@ def storage_scores(
         calibrating = as_rows(calibration, "calibration")
     lone = protocol.pop("lone", "exclude")
     sizes = np.bincount(class_numbers(searched_labels)[0])
+    # MAP@R reads as many places as a class has items
     candidates = max(FEWEST_CANDIDATES, OVERSAMPLE * int(sizes.max()))
     how = {"gallery_labels": gallery_labels, "distance": distance, "ks": (1,), **protocol}
     found = []

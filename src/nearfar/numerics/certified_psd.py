@@ -64,6 +64,7 @@ def minimize(
         K0 = np.eye(len(A))
     else:
         K0 = of_full_rank(start @ inv(A))
+    # values near 1, in whatever units f is
     scale = max(1.0, abs(evaluate(K0 @ A)[0]))
     seen: dict[str, Any] = {}
 

@@ -112,6 +112,7 @@ def descend(
     x = x0
     values = []
     for k in range(max_iter):
+        # from 1 down to a hundredth along a cosine
         share = 0.01 + 0.99 * (1 + np.cos(np.pi * k / max_iter)) / 2
         total = 0.0
         for batch in batches():
@@ -122,10 +123,12 @@ def descend(
         if report is not None:
             report(k + 1, total, adam.step * share)
         least = tol * max(1.0, abs(total))
+        # means of three epochs, because the value of one depends on the order of its batches
         if k >= 5 and np.mean(values[-6:-3]) - np.mean(values[-3:]) <= least:
             message = ""
             break
     else:
+        # the schedule has run out, with steps too short to change much
         if k >= 5 and share < 0.05:
             message = ""
         else:

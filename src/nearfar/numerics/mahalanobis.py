@@ -84,6 +84,7 @@ def few_rows(
         Number of rows of the whitener.
     """
     n, d = X.shape
+    # X'X / n has the eigenvectors V, and its other eigenvalues are 0: no (d, d) matrix is formed
     _, s, V = np.linalg.svd(X, full_matrices=False)
     w = s**2 / n  # eigenvalues of the covariance S other than 0
     mean = w.sum() / d

@@ -95,6 +95,7 @@ def stiefel_spd(
         found = lbfgs(without_prior(loss, lam), L, max_iter=max_iter, tol=tol, report=report)
         L = found.x
     else:
+        # L = R' V': the start as [A', K] with A = V and K = R'
         V, R = np.linalg.qr(L.T)
         start = np.hstack([V.T, R.T])
         limits = dict[str, Any](max_iter=max_iter, tol=tol, report=report)
@@ -180,6 +181,7 @@ def with_prior(loss: Objective, lam: float, root: Array) -> Objective:
         value, G = loss(L)
         # tr(Lam P^-1) - log det(Lam P^-1) - p with Lam = K'K and P^-1 = back back'
         burg = np.sum((K @ back) ** 2) - 2 * np.linalg.slogdet(K @ back)[1] - p
+        # d/dK of tr(K'K P^-1) is 2 K P^-1, of -log det K'K it is -2 K'^-1; of the loss, G V
         G_K = G @ V + 2 * lam * (K @ precision - inv(K).T)
         return value + lam * float(burg), np.hstack([pullback(G.T @ K).T, G_K])
 
@@ -224,6 +226,7 @@ def directions(X: Array, pairs: Pairs, p: int, init: str, seed: Seed) -> Array:
     if init == "random":
         return manifolds.orthonormal(generator(seed).normal(size=(X.shape[1], p)))[0].T
     S, D = scatter.pair_scatters(X, pairs).mean()
+    # similar pairs may not differ along some direction, whose ratio would be infinite
     ridge = (1e-3 * np.trace(S + D) / len(S) or 1.0) * np.eye(len(S))
     return manifolds.orthonormal(psd.gevd(D + ridge, S + ridge, p)[1])[0].T
 

@@ -74,6 +74,7 @@ def mine_offline(
     ).prepared()
     found = []
     for lo in range(0, n, block):
+        # (block, n): the anchors of a block against the whole set
         rows = c.block(c.x, c.ref, lo, min(lo + block, n))
         found.append(_triplets(miner, rows, lo))
     if not found:

@@ -105,6 +105,7 @@ def sum_over_anchors(
     if not blocks:  # a process without samples: zeros of the shape that the sums have in the others
         num, den, _ = _summed(c, mined_loss, [(0, 1)], c.x, c.ref)
         return Sums(num * 0, den * 0, None)
+    # several blocks: their gradients are finished one by one; see the docstring of the module
     if len(blocks) > 1 and not single_block and not traced() and isinstance(c.distance, str):
         inputs = [c.x, c.ref, *(part for part in more if part.requires_grad)]
         if not torch.is_grad_enabled():

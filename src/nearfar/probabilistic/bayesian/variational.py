@@ -71,6 +71,8 @@ def logistic_posterior(
         xi = spread(data.W, Gaussian(theta0, np.eye(len(theta0)) / delta))
     history: list[float] = []
     for k in range(1, max_iter + 1):
+        # the bound is quadratic in theta for fixed xi, so q is a Gaussian; then xi is best for this q: neither step
+        # lowers the bound
         q = posterior(data, theta0, delta, xi)
         xi = spread(data.W, q)
         history.append(evidence_bound(data, theta0, delta, q, xi))

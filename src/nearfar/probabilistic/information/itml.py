@@ -27,6 +27,8 @@ def itml(
 ) -> Solution:
     """Return A (d, d) as `x`, for bounds (u, l), the prior L0' L0 and a `search` of `logdet.nearest`; see `ITML`."""
     xi0 = np.where(pairs.similar, bounds[0], bounds[1])
+    # D(diag xi, diag xi0) adds gamma (xi / xi0 - log(xi / xi0) - 1) for each pair: the best xi is the bound, or p if it
+    # is violated
     bounded = logdet.Bounded(V=X[pairs.i] - X[pairs.j], sign=pairs.sign, bound=xi0, gamma=gamma * pairs.weights)
     if solver == "auto":
         solver = "projections" if np.isinf(gamma) else "newton"
@@ -157,6 +159,7 @@ class ITML(FromPairs, Mahalanobis):
         self._check()
         pairs = constraints.written_out(pairs)
         logdet.expect_both(pairs.sign)
+        # A0 = L0' L0
         L0 = priors.factor(self.prior, X)
         bounds = priors.distance_bounds(X, L0, self.bounds, self.percentiles, self.random_state)
         if self.gamma is None:

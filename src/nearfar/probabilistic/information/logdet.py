@@ -102,6 +102,7 @@ def nearest(
     inner = pairs._replace(V=U).part(usable)
     # in the unit of the bounds, whose squares may not be numbers in the unit of the rows
     unit = float(np.max(pairs.bound))
+    # v' A v and the bounds divided by the same number leave A as it is
     inner = inner._replace(V=inner.V / np.sqrt(unit), bound=inner.bound / unit)
     d = U.shape[1]
     Q = None
@@ -156,6 +157,7 @@ def penalty_along(p: Array, q: Array, pairs: Bounded) -> Callable[[float], float
 
 def multipliers(p: Array, pairs: Bounded) -> Array:
     """Return the optimal multipliers at squared distances p: s gamma (1 / b - 1 / p) where violated, else 0."""
+    # s d/dp of gamma (p / b - log(p / b) - 1)
     return np.maximum(0.0, pairs.sign * pairs.gamma * (1 / pairs.bound - 1 / p))
 
 
@@ -176,6 +178,7 @@ def newton(
     d = pairs.V.shape[1]
     one = np.eye(pairs.V.shape[1])
     history = []
+    # f falls from the better of both starts, so a warm start can only help
     L = swept(pairs)
     if start is not None and value_of(start, pairs) < value_of(L, pairs):
         L = start
@@ -187,8 +190,10 @@ def newton(
         slack = penalty(p, pairs)
         # D(A, I) = tr A - log det A - d
         history.append(float(T.trace()) - d - volume + slack)
+        # the slope of the penalty at p: at the optimum, A^-1 = I + sum_c s_c dual_c v_c v_c'
         dual = multipliers(p, pairs)
         bad = dual > 0
+        # (m, d), the violated rows: only these have a slope and a curvature
         W = U[bad]
         E = T - one + (W.T * (pairs.sign * dual)[bad]) @ W
         gap = logdet_gap(E)
@@ -196,9 +201,11 @@ def newton(
             report(k, history[-1], gap)
         if gap <= tol**2 / 2 or k == max_iter:
             break
+        # second derivatives of the penalty: gamma / p^2
         S = direction(E, W, (pairs.gamma / p**2)[bad])
         q = np.einsum("cd,cd->c", U @ S, U)  # dp_c/dt at A + t L' S L
         C = step(S, E, T, penalty_along(p, q, pairs), slack)
+        # A <- L' (I + S) L with I + S = C C': the coordinates in which A is I move along
         L = C.T @ L
         U = U @ C
         volume += logdet(C)
@@ -285,13 +292,16 @@ def projections(pairs: Bounded, *, max_iter: int, tol: float, report: Report | N
     for k in range(1, max_iter + 1):
         before = np.array(dual)
         for j, (v, s, gamma) in enumerate(listed):
+            # each bound is met by itself, which may violate the others: the multipliers say what to take back
             A, dual[j], slack[j] = project_one(A, v, s, gamma, dual[j], slack[j])
+        # a sweep that changes no multiplier has met all conditions of the optimum
         change = float(np.abs(before - dual).sum())
         length = float(np.linalg.norm(dual))
         if report is not None:
             report(k, change, tol * length)
         if change <= tol * length:
             break
+        # bounds that no metric meets let the multipliers grow at a constant rate
         if hard and k in LOOKS:
             if change > HARDLY_LESS * earlier:
                 break

@@ -126,6 +126,7 @@ def maximize(
         found = lbfgs(
             lambda L: negative(L, terms, ridge, n),
             L0,
+            # F is not concave: an iteration may gain little before the next one gains much
             stop=gradient_descent.Stalls(tol, patience),
             max_iter=max_iter,
             tol=1e-3 * tol,
@@ -147,6 +148,7 @@ def moves(x: Array, x0: Array) -> bool:
     """Return whether a search from x0 has led to other directions x; a ridge alone, which shortens x0, does not."""
     kept = 0.0
     if x0.any():
+        # the multiple of x0 that is nearest to x
         kept = float(np.vdot(x, x0)) / float(np.vdot(x0, x0))
     return float(np.linalg.norm(x - kept * x0)) > STILL * float(np.linalg.norm(x))
 

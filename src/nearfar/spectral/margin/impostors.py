@@ -89,6 +89,7 @@ def target_neighbors(X: Array, labels: Ints, k: int, wanted_rows: Ints | None = 
         for a in range(first, last, step):
             rows = wanted_rows[a : min(a + step, last)]
             D = squared_distances(X[rows], X[group])  # (b, size)
+            # small classes share a block; neither rows of other classes nor the row itself are its targets
             D[labels[rows, None] != labels[group]] = np.inf
             D[np.arange(len(D)), rows - group.start] = np.inf
             near = smallest(D, width)
@@ -99,6 +100,7 @@ def target_neighbors(X: Array, labels: Ints, k: int, wanted_rows: Ints | None = 
 
 def smallest(D: AnyArray, k: int) -> Ints:
     """Return the columns of the k smallest values of each row, in increasing order."""
+    # by column first, so that the stable sort below breaks ties by column
     at = np.sort(np.argpartition(D, k - 1, axis=1)[:, :k], axis=1)
     return np.take_along_axis(at, np.argsort(np.take_along_axis(D, at, 1), axis=1, kind="stable"), 1)
 
@@ -124,6 +126,7 @@ def find(Z: Array, labels: Ints, radius: Array, most: int = MAX_IMPOSTORS, pushe
         pushers = np.arange(len(Z))
     n = len(pushers)
     wanted_rows = np.flatnonzero(radius > 0)
+    # end of each class among the rows that push
     stops = np.cumsum(np.bincount(labels[pushers], minlength=int(labels[-1]) + 1))
     left, right, bound = factors(Z, radius)
     if n < len(Z):

@@ -33,6 +33,7 @@ def active_pairs(mean: Array, variance: Array, strategy: str = "entropy", nodes:
     total = variational.entropy(variational.expected("probability", mean, variance, nodes))
     if strategy == "entropy":
         return total
+    # the entropy that remains if theta were known is no reason to ask
     return total - variational.expected("entropy", mean, variance, nodes)
 
 
@@ -191,6 +192,7 @@ class ActivePairSelector(BaseEstimator):
         while rounds > 0 and len(order):
             rounds -= 1
             n = min(batch_size, len(order))
+            # a learner needs both answers before it can score pairs
             both = len(np.unique(self.pair_labels_)) == 2
             if both:
                 chosen = self._best(self.learner_, pool[order], n, X, rng)[0]

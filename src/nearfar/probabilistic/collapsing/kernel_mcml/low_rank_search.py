@@ -135,6 +135,7 @@ def minimize(
     else:
         K = start @ inv(A)
     if len(problem.rows.X) >= SINGLE_ROWS:
+        # most of the way in single precision, at half the price; double precision decides
         K = search.improved(K, "float32", SINGLE_FTOL, SINGLE_LOST)
     inner: Inner | None = None
 
@@ -155,6 +156,7 @@ def minimize(
             inner = found_near(problem, K, w)
         if gap(L, f, G) <= limit or search.left <= 0:
             break
+        # directions along which f falls, which the rows of K do not reach
         K = search.with_new_rows(K, w, V)
         ftol = FTOL_FACTOR * ftol
 

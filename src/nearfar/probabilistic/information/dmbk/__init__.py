@@ -44,11 +44,13 @@ def dmbk(
     X, labels = scatter.known(X, labels)
     classes = divergences.gaussians(X, labels, shares(X, labels, shrinkage))
     if alpha is None:
+        # with two classes, the first term says only how unequal both directions of K are
         alpha = 1.0 if len(classes.sizes) == 2 else 0.0
     apart = constraints.pairs_from_labels(labels, n_pairs, seed).part(similar=False)
     M_S = scatter.pair_scatters(X, LabelPairs(labels)).mean()[0]
     A = psd.power(psd.regularize_singular(M_S, amount=1e-3), -0.5)  # M_S^(-1/2)
     Y = X @ A
+    # means and covariances of the classes in the coordinates M_S^(-1/2) x
     seen = classes.mapped(A)
     distance = divergences.MeanDistance(Y, apart.i, apart.j)
 
@@ -61,6 +63,7 @@ def dmbk(
 
     first = divergences.first_directions(Y, labels, p, n_init, seed)
     if last is not None and np.linalg.matrix_rank(last) == len(last) == p:
+        # x -> V' A x is the map of the last fit
         first = [np.asarray(np.linalg.solve(A, last.T), dtype=float)]
     tries = [optimize.lbfgs(fun, V, **search) for V in first]
     best = min(tries, key=lambda found: found.value)

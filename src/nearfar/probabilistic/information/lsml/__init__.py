@@ -192,6 +192,7 @@ class LSML(FromTriplets, Mahalanobis):
         X = self._rows(X)
         weight = quadruplet_weights
         if rows is not None:
+            # quadruplets of rows that a split left out are dropped with their weights
             quadruplets, weight = constraints.present(quadruplets, rows, len(X), "quadruplets", weight)
         listed = constraints.check_indices(quadruplets, 4, len(X), "quadruplets")
         return Supervised(X, (None, None, listed, checked_weight(weight, listed)))

@@ -102,6 +102,7 @@ def newton(
 
     if start is not None and value(start) < value(L):
         L = start
+    # rows L v and L u, whose squared lengths are p and q
     R = R @ L.T
     volume = logdet(L)
     for k in range(max_iter + 1):
@@ -113,6 +114,7 @@ def newton(
         p = p[wrong]
         q = q[wrong]
         W = R[pair]
+        # below 1, because p > q where a comparison is violated
         r = np.sqrt(q / p)
         T = L @ L.T
         miss = residual(s, weight)

@@ -84,11 +84,14 @@ def sparse_inverse(
     """
     scale = np.sqrt(np.maximum(S.diagonal(), 0.0))
     if not scale.all():
+        # a diagonal entry of M costs nothing there but raises log det M without bound
         raise UnboundedError(np.diag((scale == 0).astype(np.float64)))
     one = np.eye(len(S))
     sizes = np.outer(scale, scale)
+    # S_ij / sqrt(S_ii S_jj): M in these units is M_ij sqrt(S_ii S_jj), and lam changes with it
     S = S / sizes
     lams = lam / sizes * (1 - one)
+    # what the change of units adds to -log det M
     volume = 2 * float(np.log(scale).sum())
     history = []
     now = measured(one, S, lams)
@@ -98,6 +101,7 @@ def sparse_inverse(
         if last is not None and last.value < now.value:
             now = last
     for k in range(max_iter + 1):
+        # tr(S M) + lam sum |M_ij| <= 0: along M, the objective falls without bound
         if now.linear <= 0:
             raise UnboundedError(now.M / sizes)
         gap = duality_gap(now, S, lams)
@@ -139,6 +143,7 @@ def duality_gap(now: InversePoint, S: Array, lams: Array) -> float:
     d = len(S)
     # t M has the smallest value for t = d / linear = 1 / (1 + more)
     more = now.linear / len(S) - 1
+    # W = S + R with |R| <= lam is the dual point nearest to the inverse of the best multiple of M
     R = np.clip(now.W * (1 + more) - S, -lams, lams)
     E = (now.C.T @ (S + R) @ now.C) / (1 + more) - np.eye(d)
     multiple = logdet_gap(E) + float(np.sum(lams * np.abs(now.M) - R * now.M)) / (1 + more)

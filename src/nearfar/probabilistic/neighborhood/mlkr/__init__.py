@@ -40,6 +40,7 @@ def mlkr(
     A `warm` start is the result of another search, at which this search may stay.
     """
     size = float(np.abs(X).max()) or 1.0
+    # root mean square of the entries, computed so that no square overflows
     unit = size * (float(np.sqrt(np.mean((X / size) ** 2))) or 1.0)
     largest = float(np.abs(Y).max())
     spread = largest * float(np.linalg.norm(Y / largest))
@@ -214,6 +215,7 @@ class MLKR(Mahalanobis):
                 L0 = initialization.median_scaled(X, L0)
             if whole:
                 L = mlkr(X, Y, L0, tol=START_TOL, max_iter=self.max_iter).x
+                # the k directions along which the metric of all directions spreads the rows most
                 L0 = initialization.principal(X @ L.T, k) @ L
                 warm = True
         return mlkr(X, Y, L0, warm=warm, **self._search())

@@ -55,6 +55,7 @@ def far_rows(X: Array, k: int) -> Array:
     chosen = []
     for _ in range(k):
         chosen.append(int(np.argmax(far)))
+        # each center is the row that is worst covered by those before it
         distance = np.sum((X - X[chosen[-1]]) ** 2, axis=1)
         if len(chosen) == 1:
             far = distance
@@ -186,6 +187,7 @@ def majorize(
         return f, 2 * (B - problem.step(Y, q)) @ U.T
 
     if max_iter > 1:
+        # C = B U': df/dC = df/dB U^-1, which is 2 (B - step) U' as the majorizer has the curvature 2 H
         found = lbfgs(in_units, B @ U.T, max_iter=max_iter - 1, tol=0.0, stop=enough, report=report)
         if found.value < f:
             B = solve_triangular(U, found.x.T).T
@@ -196,6 +198,7 @@ def majorize(
     for k in range(spent + 1, max_iter + 1):
         last = B
         before = f
+        # the minimizer of the majorizer, which touches f at the last B and lies above it elsewhere
         B = problem.step(Y, q)
         f, Y, q = problem.value(B)
         if report is not None:

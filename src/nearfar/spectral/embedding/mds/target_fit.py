@@ -149,9 +149,11 @@ def sstress(
     reach = targets.weight * max(float(eigh(targets.T, S, eigvals_only=True)[-1]), 0.0)
 
     def gap(L: Array, f: float, G: Array) -> float:
+        # f(M) - f(M*) <= <G, M - M*> <= <G, M> - w_min(G, S) <S, M*>, and <S, M*> is at most `reach` at an optimum
         certificate = float(np.vdot(L, L @ G)) + max(0.0, -float(eigh(G, S, eigvals_only=True)[0])) * reach
         return min(max(certificate, 0.0), f)
 
+    # rows whitened by the scatter of the pairs
     A = psd.power(S / unit, -0.5)
     limits: dict[str, Any] = {"max_iter": max_iter, "tol": tol, "report": in_unit(report, size)}
     if isinstance(targets, ListedTargets):
@@ -234,6 +236,7 @@ def stress(
     w = targets.w
     root = np.sqrt(targets.t)
     d = len(targets.S)
+    # the matrix of the majorizer is the same in all steps
     S = cho_factor(targets.S + 1e-10 * max(float(np.trace(targets.S)) / d, 1e-300) * np.eye(d))
     size = STRESS_FLOOR * max(float(w @ targets.t), 1e-300)
     L = L0
@@ -241,6 +244,7 @@ def stress(
     enough = hardly_changes(tol, size)
     for k in range(max_iter + 1):
         Y = X @ L.T
+        # |y_i - y_j| of each pair, whose targets are sqrt t
         q = np.sqrt(pairs.squared_distances(Y))
         history.append(float(w @ (root - q) ** 2))
         if report is not None:

@@ -119,6 +119,7 @@ def interior_path(U: Array, tol: float, max_iter: int, report: Report | None = N
     """Solve the same problem with C = I, c = 1 and all constraints at once; `x` is Q."""
     q = U.shape[1]
     m = len(U)
+    # sum_p a_p u_p u_p' <= I / 2, so that S = I - this is definite; and Q with u' Q u >= 2 for all u: strictly feasible
     a = np.full(m, 0.5 / float(np.linalg.norm(U, 2)) ** 2)
     Q = 2 / lengths(U).min() * np.eye(q)
     here = SeparationPoint(Q, lengths(U, Q) - 1, np.eye(q) - (U * a[:, None]).T @ U, a)
@@ -129,6 +130,7 @@ def interior_path(U: Array, tol: float, max_iter: int, report: Report | None = N
             after = predicted_and_corrected(here, U)
         except LinAlgError:
             break
+        # rounding has taken over
         if after.gap >= here.gap:
             break
         here = after
