@@ -174,7 +174,7 @@ def thing(name: str, place: np.ndarray, size: float, angle: float, color: np.nda
     return mpl.patches.Ellipse(place, 1.5 * size, tall, angle=angle, color=color)
 
 
-STEPS = {
+RUNGS = {
     "raw pixels": 0.055,
     "frozen features": 0.265,
     "these, whitened": 0.366,
@@ -184,14 +184,14 @@ STEPS = {
 """MAP@R on unseen classes, of the table in `photos.md`."""
 
 
-def steps() -> Figure:
-    """What each step on a pretrained network is worth."""
+def rungs() -> Figure:
+    """What each rung on a pretrained network is worth."""
     figure = Figure(figsize=(7.2, 2.2), layout="constrained")
     axes = figure.subplots()
-    for row, score in enumerate(STEPS.values()):
+    for row, score in enumerate(RUNGS.values()):
         axes.barh(-row, score, color=COLORS[0], height=0.7)
         axes.text(score + 0.01, -row, f"{score:.2f}", va="center")
-    axes.set_yticks([-row for row in range(len(STEPS))], list(STEPS))
+    axes.set_yticks([-row for row in range(len(RUNGS))], list(RUNGS))
     axes.tick_params(colors=GRAY)
     axes.set_xlabel("MAP@R on unseen classes")
     axes.spines[["top", "right"]].set_visible(False)
@@ -386,7 +386,7 @@ FIGURES = {
     "which_learner": which_learner,
     "gains_of_families": gains_of_families,
     "products": products,
-    "steps": steps,
+    "rungs": rungs,
     "before_and_after": before_and_after,
     "triplet": triplet,
     "proxies": proxies,

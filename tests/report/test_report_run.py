@@ -152,10 +152,10 @@ def test_the_page_is_understood_without_its_anchors(run: Path) -> None:
     assert page.count("Each chart has its own scale.") == 1
 
 
-def test_the_table_of_steps_says_over_how_many_splits_its_means_are(run: Path) -> None:
+def test_the_ladder_says_over_how_many_splits_its_means_are(run: Path) -> None:
     rows = [
         {
-            "step": step,
+            "name": name,
             "title": title,
             "recall_at_1": [0.5] * splits,
             "map_at_r": [0.4] * splits,
@@ -166,17 +166,17 @@ def test_the_table_of_steps_says_over_how_many_splits_its_means_are(run: Path) -
             "map_at_r_mean": 0.4,
             "map_at_r_half_width": half,
         }
-        for step, title, splits, half in (("raw", "raw pixels", 20, 0.1), ("head", "linear layer", 3, None))
+        for name, title, splits, half in (("raw", "raw pixels", 20, 0.1), ("head", "linear layer", 3, None))
     ]
     record = {"protocol": "20 splits.", "rows": rows, "worth": "head", "weights": "", "sentence": "Linear layer."}
     (run / "ladder.json").write_text(json.dumps(record))
     content = replace(read_run(run, pictures=False), queries=None, losses=(), recalls={}, map_at_r=())
-    page = build_report(content, run / "steps.html").read_text()
+    page = build_report(content, run / "ladder.html").read_text()
     table = re.search(r'<section id="ladder">.*?</section>', page, re.S)
     assert table is not None
     cells = [re.sub(r"<[^>]*>", "", cell) for cell in re.findall(r"<t[hd].*?</t[hd]>", table[0], re.S)]
     assert cells == [
-        *("Step", "Splits", "Recall@1", "MAP@R", "Seconds"),
+        *("Rung", "Splits", "Recall@1", "MAP@R", "Seconds"),
         *("raw pixels", "20", "0.500 ± 0.100", "0.400 ± 0.100", "1.0"),
         *("linear layer", "3", "0.500", "0.400", "1.0"),
     ]
@@ -187,7 +187,7 @@ def test_the_table_of_steps_says_over_how_many_splits_its_means_are(run: Path) -
     [
         ("ladder.json", '{"rows": 3}'),
         ("ladder.json", '{"rows": [], "worth": "frozen"}'),
-        ("ladder.json", '{"rows": [{"title": "", "step": "", "seconds": "x"}], "worth": ""}'),
+        ("ladder.json", '{"rows": [{"title": "", "name": "", "seconds": "x"}], "worth": ""}'),
         ("choice.json", '{"kept": "trained"}'),
         ("theory.json", '{"rows": [["a", 1]]}'),
         ("theory.json", '{"rows": [["a", "b", null]]}'),

@@ -82,7 +82,7 @@ def test_other_data_and_trunks_keep_the_general_settings(photos, weights) -> Non
 
 @pytest.mark.parametrize("mode", ["RGB", "L", "1"])
 @pytest.mark.parametrize("size", [(64, 72), (28, 28), (20, 90)])
-def test_a_pretrained_trunk_has_its_recipe_and_its_steps_whatever_the_images(
+def test_a_pretrained_trunk_has_its_recipe_and_its_ladder_whatever_the_images(
     mode, size, weights, tmp_path, monkeypatch
 ) -> None:
     folder = photos_of(tmp_path / "images", size, mode, classes="abcdefgh")

@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from scipy.stats import t
 
 import nearfar
-from nearfar.cli.steps import TableProgress
+from nearfar.cli.ladder import TableProgress
 from nearfar.data import open_task
 from nearfar.deep.networks.trunks import make_trunk
 from nearfar.evaluation import evaluate
@@ -28,7 +28,7 @@ from nearfar.train.rungs import (
     affordable_splits,
     config_for,
     held_out_classes,
-    last_worthwhile_step,
+    last_worthwhile_rung,
     mean_and_half,
     with_forms,
 )
@@ -110,13 +110,13 @@ TITLES = {
 }
 
 
-def rung(step, *scores):
-    return Rung(step, TITLES[step], scores, scores, 1.0)
+def rung(name, *scores):
+    return Rung(name, TITLES[name], scores, scores, 1.0)
 
 
 @pytest.mark.slow
-def test_every_step_is_scored_on_classes_held_out(config, found):
-    assert [row.step for row in found.rows] == ["raw", "whitened"]
+def test_every_rung_is_scored_on_classes_held_out(config, found):
+    assert [row.name for row in found.rows] == ["raw", "whitened"]
     assert [len(row.map_at_r) for row in found.rows] == [20, 20]
     assert all(np.isfinite([*row.map_at_r, *row.recall_at_1]).all() for row in found.rows)
     assert all(row.seconds > 0 for row in found.rows)
@@ -157,17 +157,17 @@ def test_the_table_is_text_and_plain_data(found):
     assert_allclose(told["rows"][1]["map_at_r_mean"], np.mean(found.rows[1].map_at_r))
 
 
-def test_the_mean_of_a_step_with_fewer_splits_is_comparable_with_the_others():
+def test_the_mean_of_a_rung_with_fewer_splits_is_comparable_with_the_others():
     pixels = rung("raw", 0.2, 0.3, 0.7, 0.8)
     found = Ladder("", (pixels, rung("frozen", 0.3, 0.4, 0.8, 0.9), rung("head", 0.4, 0.5)), "frozen", ratio=0.5)
     rows = found.to_dict()["rows"]
     assert_allclose([row["map_at_r_mean"] for row in rows], [0.5, 0.6, 0.7])  # pixels plus 0.2 on two splits
     assert [row["splits"] for row in rows] == [4, 4, 2]
     assert "linear layer on frozen features 0.700" in found.sentence
-    assert "The higher scores of other steps may be due to chance." in found.sentence
+    assert "The higher scores of other rungs may be due to chance." in found.sentence
 
 
-def test_the_mean_of_a_step_with_fewer_splits_follows_the_whitened_features():
+def test_the_mean_of_a_rung_with_fewer_splits_follows_the_whitened_features():
     whitened = rung("whitened", 0.6, 0.7, 0.9, 1.0)  # raw pixels vary in another way
     found = Ladder("", (rung("raw", 0.1, 0.9, 0.1, 0.1), whitened, rung("head", 0.5, 0.6)), "whitened", ratio=0.5)
     assert_allclose([row["map_at_r_mean"] for row in found.to_dict()["rows"]], [0.3, 0.8, 0.7])  # 0.8 - 0.1
@@ -194,26 +194,26 @@ def test_fewer_than_five_splits_give_no_interval():
     assert "±" not in next(line for line in lines if line.startswith("linear layer"))
 
 
-def test_the_protocol_says_which_steps_have_no_interval(photos):
+def test_the_protocol_says_which_rungs_have_no_interval(photos):
     items = open_task(str(photos), validation=0.0).train
 
     def told(*splits):
-        rungs = [rung(step, *[0.5] * n) for step, n in zip(("raw", "head"), splits, strict=True)]
+        rungs = [rung(name, *[0.5] * n) for name, n in zip(("raw", "head"), splits, strict=True)]
         return _protocol(items, items, rungs, 2)  # the number of held-out classes
 
     corrected = "mean and 95% interval, corrected for overlapping splits"
-    assert told(20, 5).endswith(f"20 splits (the first 5 for steps that train), each holds 2 classes out; {corrected}.")
+    assert told(20, 5).endswith(f"20 splits (the first 5 for rungs that train), each holds 2 classes out; {corrected}.")
     assert told(20, 3).endswith(f"{corrected}. 3 splits are too few for an interval.")
     assert told(3, 3).endswith("; 3 splits, each holds 2 classes out; mean. 3 splits are too few for an interval.")
     assert told(1, 1).endswith("; one split, which holds 2 classes out.")
-    assert told(20, 1).endswith(f"(the first one for steps that train), each holds 2 classes out; {corrected}.")
+    assert told(20, 1).endswith(f"(the first one for rungs that train), each holds 2 classes out; {corrected}.")
 
 
 def test_a_gain_that_may_not_hold_on_new_classes_is_told():
     rungs = (rung("raw", 0.1, 0.2, 0.3), rung("frozen", 0.21, 0.33, 0.44))  # gains: 0.11, 0.13, 0.14
     assert "may be as good" not in Ladder("", rungs, "frozen", ratio=0.5).sentence
     rungs = (rungs[0], rung("frozen", 0.2, 0.34, 0.5))  # gains: 0.1, 0.14, 0.2
-    assert last_worthwhile_step(rungs) == "frozen"
+    assert last_worthwhile_rung(rungs) == "frozen"
     told = Ladder("", rungs, "frozen", ratio=0.5).sentence
     assert "On new classes, raw pixels may be as good: " in told
     assert told.endswith(": the gain is 0.147 on average, and 0.100 to 0.200 in single splits.")
@@ -227,15 +227,15 @@ def test_many_splits_find_a_gain_that_few_do_not():
     gains = np.resize([0.1, -0.04, 0.03, 0.06, 0.02], 20)
     plain = np.random.default_rng(1).uniform(0.4, 0.9, size=20)
     frozen = rung("frozen", *plain)
-    assert last_worthwhile_step([rung("frozen", *plain[:3]), rung("whitened", *(plain + gains)[:3])]) == "frozen"
-    assert last_worthwhile_step([frozen, rung("whitened", *(plain + gains))]) == "whitened"
+    assert last_worthwhile_rung([rung("frozen", *plain[:3]), rung("whitened", *(plain + gains)[:3])]) == "frozen"
+    assert last_worthwhile_rung([frozen, rung("whitened", *(plain + gains))]) == "whitened"
 
 
-def test_a_step_that_trains_must_be_better_by_more_than_one_that_does_not():
+def test_a_rung_that_trains_must_be_better_by_more_than_one_that_does_not():
     frozen = rung("frozen", *[0.5] * 5)
     better = (0.6, 0.48, 0.55, 0.49, 0.56)  # by 0.036, with a standard error of 0.023
-    assert last_worthwhile_step([frozen, rung("whitened", *better)]) == "whitened"
-    assert last_worthwhile_step([frozen, rung("head", *better)]) == "frozen"
+    assert last_worthwhile_rung([frozen, rung("whitened", *better)]) == "whitened"
+    assert last_worthwhile_rung([frozen, rung("head", *better)]) == "frozen"
 
 
 def test_splits_are_fewer_for_many_items_of_many_features():
@@ -252,39 +252,39 @@ def test_classes_held_out_are_a_third_drawn_anew(photos):
     assert len({tuple(classes) for classes in held}) > 1
 
 
-def test_the_table_says_where_no_step_is_better_than_pixels():
+def test_the_table_says_where_no_rung_is_better_than_pixels():
     rungs = (rung("raw", 0.1, 0.5), rung("frozen", 0.2, 0.3))  # better here, worse there
-    told = Ladder("", rungs, last_worthwhile_step(rungs)).sentence
-    assert told.startswith("No step is better than raw pixels by more than chance: MAP@R 0.300 on held-out classes (")
+    told = Ladder("", rungs, last_worthwhile_rung(rungs)).sentence
+    assert told.startswith("No rung is better than raw pixels by more than chance: MAP@R 0.300 on held-out classes (")
     rungs = (rung("raw", 0.1, 0.1), rung("frozen", 0.3, 0.3))
-    assert Ladder("", rungs, last_worthwhile_step(rungs)).sentence.startswith("Frozen features: MAP@R 0.300")
-    rungs = (*rungs, rung("whitened", 0.2, 0.2))  # the title of this step has a comma
-    told = Ladder("", rungs, last_worthwhile_step(rungs)).sentence
+    assert Ladder("", rungs, last_worthwhile_rung(rungs)).sentence.startswith("Frozen features: MAP@R 0.300")
+    rungs = (*rungs, rung("whitened", 0.2, 0.2))  # the title of this rung has a comma
+    told = Ladder("", rungs, last_worthwhile_rung(rungs)).sentence
     assert told.endswith("(raw pixels 0.100; frozen features, whitened 0.200).")
 
 
 def test_the_table_says_where_a_higher_score_may_be_due_to_chance():
     rungs = (rung("frozen", 0.3, 0.3, 0.3), rung("whitened", 0.2, 0.3, 0.6))
-    told = Ladder("", rungs, last_worthwhile_step(rungs)).sentence
-    assert told.startswith("No step is better than frozen features by more than chance")
-    assert told.endswith("(frozen features, whitened 0.367). The higher scores of other steps may be due to chance.")
+    told = Ladder("", rungs, last_worthwhile_rung(rungs)).sentence
+    assert told.startswith("No rung is better than frozen features by more than chance")
+    assert told.endswith("(frozen features, whitened 0.367). The higher scores of other rungs may be due to chance.")
     rungs = (rung("raw", 0.1, 0.1), rung("frozen", 0.3, 0.3))
-    assert "due to chance" not in Ladder("", rungs, last_worthwhile_step(rungs)).sentence
+    assert "due to chance" not in Ladder("", rungs, last_worthwhile_rung(rungs)).sentence
 
 
-def test_a_step_is_worth_it_where_it_is_better_by_more_than_chance():
+def test_a_rung_is_worth_it_where_it_is_better_by_more_than_chance():
     rungs = [rung("raw", 0.1, 0.2, 0.15), rung("frozen", 0.3, 0.41, 0.36)]
-    assert last_worthwhile_step(rungs) == "frozen"
-    assert last_worthwhile_step([*rungs, rung("whitened", 0.35, 0.46, 0.41)]) == "whitened"
-    assert last_worthwhile_step([*rungs, rung("whitened", 0.4, 0.31, 0.38)]) == "frozen"  # better here, worse there
-    assert last_worthwhile_step([*rungs, rung("whitened", 0.2, 0.3, 0.2), rung("head", 0.4, 0.51, 0.47)]) == "head"
-    assert last_worthwhile_step([rung("raw", 0.1), rung("frozen", 0.2)]) == "frozen"
+    assert last_worthwhile_rung(rungs) == "frozen"
+    assert last_worthwhile_rung([*rungs, rung("whitened", 0.35, 0.46, 0.41)]) == "whitened"
+    assert last_worthwhile_rung([*rungs, rung("whitened", 0.4, 0.31, 0.38)]) == "frozen"  # better here, worse there
+    assert last_worthwhile_rung([*rungs, rung("whitened", 0.2, 0.3, 0.2), rung("head", 0.4, 0.51, 0.47)]) == "head"
+    assert last_worthwhile_rung([rung("raw", 0.1), rung("frozen", 0.2)]) == "frozen"
 
 
 @pytest.mark.slow
 def test_all_weights_are_trained_where_that_is_asked_for(config):
     found = ladder(config, splits=1, full=True)
-    assert [row.step for row in found.rows] == ["raw", "whitened", "full"]
+    assert [row.name for row in found.rows] == ["raw", "whitened", "full"]
 
 
 @pytest.mark.slow
@@ -366,7 +366,7 @@ def test_a_set_of_too_few_classes_is_refused(config):
 @pytest.mark.slow
 def test_the_command_begins_with_the_table_and_goes_on(photos, tmp_path, capsys, monkeypatch):
     words = ["train", photos, "--trunk", "conv4(width=8)", "--image-size", 20, "--epochs", 1, "--batch-size", 24]
-    words += ["--embedding-dim", 8, "--ladder", "yes", "--step", "whitened", "--out", tmp_path / "run"]
+    words += ["--embedding-dim", 8, "--ladder", "yes", "--rung", "whitened", "--out", tmp_path / "run"]
     code, out, err = run(capsys, monkeypatch, *words)
     assert code == 0, err
     assert out.startswith("Weights: random (conv4(width=8), ")
@@ -374,14 +374,14 @@ def test_the_command_begins_with_the_table_and_goes_on(photos, tmp_path, capsys,
     assert "Worth it: " in out
     assert "Nothing was trained" in out
     told = json.loads((tmp_path / "run" / "ladder.json").read_text())
-    assert [row["step"] for row in told["rows"]] == ["raw", "whitened"]
+    assert [row["name"] for row in told["rows"]] == ["raw", "whitened"]
     page = report_run(tmp_path / "run").read_text()
-    assert "What each step is worth" in page
+    assert "What each rung is worth" in page
     assert told["sentence"].split(":")[0] in page
 
 
 def test_frozen_features_without_the_table_begin_with_their_weights(photos, tmp_path, capsys, monkeypatch):
-    words = ["train", photos, "--trunk", "conv4(width=8)", "--image-size", 20, "--step", "frozen"]
+    words = ["train", photos, "--trunk", "conv4(width=8)", "--image-size", 20, "--rung", "frozen"]
     code, _, err = run(capsys, monkeypatch, *words, "--out", tmp_path / "run")
     assert code == 0, err
     assert "Weights: random (conv4(width=8), " in err
@@ -397,16 +397,16 @@ def test_frozen_features_need_no_second_photo_of_a_class(photos, tmp_path):
     for kind in ("frozen", "raw"):
         made = save_untrained(config_for("whitened", config), tmp_path / kind, kind=kind)
         assert np.isfinite(embed_run(made, str(table))).all()
-    with pytest.raises(TrainError, match="no training class of first has two images, so no step can be scored"):
+    with pytest.raises(TrainError, match="no training class of first has two images, so no rung can be scored"):
         ladder(config)
     with pytest.raises(TrainError, match="no training class has two items, which SupConLoss needs"):
         train(config, tmp_path / "trained", progress=False)
 
 
 @pytest.mark.slow
-def test_a_step_can_be_chosen_without_the_table(photos, tmp_path, capsys, monkeypatch):
+def test_a_rung_can_be_chosen_without_the_table(photos, tmp_path, capsys, monkeypatch):
     words = ["train", photos, "--trunk", "conv4(width=8)", "--image-size", 20, "--epochs", 1, "--batch-size", 24]
-    code, _, err = run(capsys, monkeypatch, *words, "--step", "head", "--quiet", "--out", tmp_path / "run")
+    code, _, err = run(capsys, monkeypatch, *words, "--rung", "head", "--quiet", "--out", tmp_path / "run")
     assert code == 0, err
     assert json.loads((tmp_path / "run" / "config.json").read_text())["trunk"] == "identity"
     assert not (tmp_path / "run" / "ladder.json").exists()
@@ -415,9 +415,9 @@ def test_a_step_can_be_chosen_without_the_table(photos, tmp_path, capsys, monkey
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--step", "auto"], "--step auto: takes the step that the table recommends"),
+        (["--rung", "auto"], "--rung auto: takes the rung that the table recommends"),
         (["--ladder", "yes", "--devices", "2"], "--ladder: runs on one device"),
-        (["--step", "head", "--resume"], "--step: works only at the start of a run"),
+        (["--rung", "head", "--resume"], "--rung: works only at the start of a run"),
     ],
 )
 def test_options_that_do_not_go_together_are_one_line(words, said, photos, tmp_path, capsys, monkeypatch):
@@ -458,12 +458,12 @@ def test_photographs_with_a_pretrained_trunk_begin_with_the_table(large_photos, 
     code, out, err = run(capsys, monkeypatch, *words, "--out", tmp_path / "run")
     assert code == 0, err
     told = json.loads((tmp_path / "run" / "ladder.json").read_text())
-    assert [row["step"] for row in told["rows"]] == ["raw", "frozen", "whitened", "head", "last-stage"]
+    assert [row["name"] for row in told["rows"]] == ["raw", "frozen", "whitened", "head", "last-stage"]
     assert told["rows"][2]["title"].startswith("frozen features, ")
     assert (
         [len(row["map_at_r"]) for row in told["rows"]] == [row["splits"] for row in told["rows"]] == [20] * 3 + [3] * 2
     )
-    titles = {row["step"]: row["title"] for row in told["rows"]} | {"raw": "all weights trained"}
+    titles = {row["name"]: row["title"] for row in told["rows"]} | {"raw": "all weights trained"}
     assert f"Continuing with: {titles[told['worth']]}" in out
     frozen = told["rows"][1]
     embedder_rows = embed_run(
@@ -486,7 +486,7 @@ def test_photographs_with_a_pretrained_trunk_begin_with_the_table(large_photos, 
         held = np.isin(items.labels, classes)
         expected = evaluate(embedder_rows[held], items.labels[held], clustering=False).map_at_r
         assert frozen["map_at_r"][split] == pytest.approx(expected, abs=1e-3)
-    for number, more in enumerate((["--ladder", "no"], ["--step", "last-stage"], ["--recipe", "photos/finetune"])):
+    for number, more in enumerate((["--ladder", "no"], ["--rung", "last-stage"], ["--recipe", "photos/finetune"])):
         code, _, err = run(capsys, monkeypatch, *words, *more, "--quiet", "--out", tmp_path / str(number))
         assert code == 0, err
         assert not (tmp_path / str(number) / "ladder.json").exists()
@@ -514,7 +514,7 @@ def test_an_estimate_of_the_time_mentions_the_table(large_photos, weights, capsy
     code, out, err = run(capsys, monkeypatch, *words)
     assert code == 0, err
     assert "Training takes a few seconds" in out
-    assert "`nearfar train` compares cheaper steps for about a minute (--ladder no skips them)" in out
+    assert "`nearfar train` compares cheaper rungs for about a minute (--ladder no skips them)" in out
     code, out, err = run(capsys, monkeypatch, *words, "--recipe", "photos/finetune")
     assert code == 0, err
     assert "--ladder" not in out
@@ -525,7 +525,7 @@ def test_the_table_of_a_pretrained_trunk_is_the_same_again(large_photos, weights
         data=str(large_photos), trunk="timm:test_resnet", pretrained=weights, device="cpu", batch_size=8, epochs=1
     )
     found = ladder(config, splits=2)
-    assert [row.step for row in found.rows][-1] == "last-stage"
+    assert [row.name for row in found.rows][-1] == "last-stage"
     again = ladder(config, splits=2)
     assert [row.map_at_r for row in again.rows] == [row.map_at_r for row in found.rows]
 
@@ -636,19 +636,19 @@ def test_a_table_of_little_time_has_fewer_items_and_splits(tmp_path, monkeypatch
     clock.now = 0.0
     shorter = ladder(config, splits=4, untrained_splits=4, seconds=150.0)
     assert ": 48 rows of 6 training classes, drawn from 80 of 10" in shorter.protocol
-    assert [row.step for row in shorter.rows] == ["raw", "whitened"]
+    assert [row.name for row in shorter.rows] == ["raw", "whitened"]
     assert clock.now <= 150.0
 
 
 def test_progress_is_written_as_lines_into_a_file(capsys):
     advanced = []
     shown = TableProgress(advanced.append, lines=True)
-    shown.on_step("frozen features")
+    shown.on_rung("frozen features")
     shown.on_progress(0.3, 70.0)
     shown.on_progress(0.62, 40.0)
-    shown.on_step("last stage trained")
+    shown.on_rung("last stage trained")
     assert capsys.readouterr().err.splitlines() == [
-        "comparing steps: frozen features",
-        "comparing steps: last stage trained, 62% done, about 40 s left",
+        "comparing rungs: frozen features",
+        "comparing rungs: last stage trained, 62% done, about 40 s left",
     ]
     assert advanced == [300, 320]

@@ -56,7 +56,7 @@ def test_a_training_worse_than_the_pretrained_trunk():
     good, bad = (evaluate(rows(spread), LABELS, clustering=False) for spread in (0.1, 1.0))
     said = worse_than_frozen(bad, good)
     assert said.startswith("The features of the pretrained trunk give better neighbors without this training (Recall@1")
-    assert "--step whitened" in said
+    assert "--rung whitened" in said
     assert not worse_than_frozen(good, bad)
     assert not worse_than_frozen(bad, None)
     how = {"epochs": [], "log": [], "config": CONFIG, "frozen": good}

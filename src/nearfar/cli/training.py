@@ -12,12 +12,13 @@ from ..io.untrusted import images_from
 from ..trust import trusting
 from .encoding import say
 from .given import given, make_config, refuse_beside_final, varied_settings
+from .ladder import time_limit
 from .launching import is_first_process, launch
 from .options import (
     ABOUT_DATA,
     COMPARISON,
     RUN,
-    STEPS,
+    RUNGS,
     TRAINING,
     ItemOptions,
     Out,
@@ -28,7 +29,6 @@ from .options import (
     setting,
 )
 from .outputs import check_table
-from .steps import time_limit
 
 Objectives = Annotated[tuple[str, ...], Parameter(name="--objective", show_default=False, group=TRAINING)]
 
@@ -46,11 +46,11 @@ def train(
     resume: Annotated[bool, Parameter(group=RUN)] = False,
     final: Annotated[Path | None, Parameter(group=RUN)] = None,
     devices: Annotated[int, Parameter(group=RUN)] = 1,
-    ladder: Annotated[Literal["no", "yes", "full"] | None, Parameter(group=STEPS)] = None,
-    step: Annotated[
-        Literal["auto", "frozen", "whitened", "head", "last-stage", "full"] | None, Parameter(group=STEPS)
+    ladder: Annotated[Literal["no", "yes", "full"] | None, Parameter(group=RUNGS)] = None,
+    rung: Annotated[
+        Literal["auto", "frozen", "whitened", "head", "last-stage", "full"] | None, Parameter(group=RUNGS)
     ] = None,
-    keep: Annotated[Literal["auto", "best", "trained"] | None, setting("keep", STEPS)] = None,
+    keep: Annotated[Literal["auto", "best", "trained"] | None, setting("keep", RUNGS)] = None,
     trust: Trust = (),
     quiet: Quiet = False,
 ) -> None:
@@ -81,9 +81,9 @@ def train(
         Before training, print a table of scores on classes held out of the training classes: raw pixels or rows, the
         features of a pretrained trunk, a closed form on them, a linear layer on them and, for images, the last stage of
         the trunk; full also trains all weights for every split. The table is kept in the run. By default yes for images
-        or texts of at least six training classes with a pretrained trunk, unless --step or --recipe is given.
-    step
-        The step of that table to train: auto takes the one that the table recommends; frozen and whitened train
+        or texts of at least six training classes with a pretrained trunk, unless --rung or --recipe is given.
+    rung
+        The rung of that table to train: auto takes the one that the table recommends; frozen and whitened train
         nothing, and whitened adds the closed form that the training classes choose; head trains a linear layer on the
         frozen trunk; last-stage trains only the last layers; full trains with the other settings. By default auto after
         --ladder full or a table printed by default, otherwise full.
@@ -94,16 +94,16 @@ def train(
     chosen = given(training, split, items, data=data, objective=objective, seed=seed, keep=keep)
     from ..train import train as run_training
     from ..train.final import final_summary, train_final
+    from .ladder import check_ladder_options, train_by_ladder
     from .scoring import score_run
-    from .steps import check_step_options, train_by_steps
 
-    check_step_options(ladder, step, resume=resume, devices=devices)
+    check_ladder_options(ladder, rung, resume=resume, devices=devices)
     with images_from(*items.images), trusting(*trust):
         if final is not None:
             others = {
                 **chosen,
                 "ladder": ladder,
-                "step": step,
+                "rung": rung,
                 "minutes": minutes,
                 "set": training.settings or None,
                 "recipe": training.recipe,
@@ -115,10 +115,10 @@ def train(
             config = None
             if not resume or chosen or training.recipe:
                 config = make_config(chosen, training.recipe, out if resume else None)
-            asks_for_steps = ladder in ("yes", "full") or step is not None
-            may_need_steps = ladder is None and not (resume or training.recipe or devices > 1)
-            if asks_for_steps or may_need_steps:
-                run = train_by_steps(config, out, ladder=ladder, step=step, quiet=quiet, limit=limit)
+            asks_for_rungs = ladder in ("yes", "full") or rung is not None
+            may_need_rungs = ladder is None and not (resume or training.recipe or devices > 1)
+            if asks_for_rungs or may_need_rungs:
+                run = train_by_ladder(config, out, ladder=ladder, rung=rung, quiet=quiet, limit=limit)
             else:
                 progress = not quiet and is_first_process()
                 run = run_training(config, out, resume=resume, progress=progress, minutes=limit)
@@ -144,7 +144,7 @@ def compare(
     training: TrainingOptions = TrainingOptions(),
     only: Annotated[tuple[str, ...], Parameter(name="--only", show_default=False, group=COMPARISON)] = (),
     vary: Annotated[tuple[str, ...], Parameter(name="--vary", show_default=False, group=COMPARISON)] = (),
-    ladder: Annotated[Literal["no", "yes"], Parameter(group=STEPS)] = "no",
+    ladder: Annotated[Literal["no", "yes"], Parameter(group=RUNGS)] = "no",
     trust: Trust = (),
     quiet: Quiet = False,
 ) -> None:
@@ -180,9 +180,9 @@ def compare(
         First print the table of `nearfar train --ladder`, with the settings that all objectives share.
     """
     from ..train.paper_tables import is_table
+    from .ladder import table as table_of_rungs
     from .paper_tables import refuse_beside_table, reproduce_to
     from .scoring import compare_to
-    from .steps import table as table_of_steps
 
     if table is not None:
         check_table(table)
@@ -202,9 +202,9 @@ def compare(
     with images_from(*items.images), trusting(*trust):
         config = make_config(chosen, recipe, varied=varied.keys())
         if ladder == "yes":
-            steps = table_of_steps(config, full=False, quiet=quiet)
+            rungs = table_of_rungs(config, full=False, quiet=quiet)
             if not quiet:
-                say(f"{steps}\n", flush=True)
+                say(f"{rungs}\n", flush=True)
         numbers = range(3 if seeds is None else seeds)
         comparison = compare_to(config, objectives, numbers, out, jobs=jobs, vary=varied, table_file=table)
     if not quiet:

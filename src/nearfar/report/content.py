@@ -200,7 +200,7 @@ class ReportContent:
     features : FeatureWeights, optional
         Weight of the features of a table in a learned distance.
     ladder : mapping
-        Result of `to_dict` of the ladder: the steps from raw inputs to this training, on held-out classes.
+        Result of `to_dict` of the ladder: the rungs from raw inputs to this training, on held-out classes.
     theory : mapping
         Contents of `theory.json` of a run: how far its unseen classes are from the seen ones.
     seed : int

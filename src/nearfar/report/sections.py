@@ -24,7 +24,7 @@ LABELS = {
     "against": "Comparison",
     "confused": "Confused classes",
     "spectrum": "Directions",
-    "ladder": "Steps",
+    "ladder": "Ladder",
     "theory": "Seen and unseen",
     "setup": "Settings",
 }
@@ -272,14 +272,14 @@ def features(content: ReportContent) -> Section | None:
 
 
 def ladder(content: ReportContent) -> Section | None:
-    """Scores of the steps from raw inputs to a trained network, on classes held out of the training classes."""
+    """Scores of the rungs from raw inputs to a trained network, on classes held out of the training classes."""
     record = content.ladder
     if not record:
         return None
     rows = [
         {
             "title": str(row["title"]),
-            "worth": row["step"] == record["worth"],
+            "worth": row["name"] == record["worth"],
             "splits": len(row["map_at_r"]),
             "recall": _with_half(row, "recall_at_1"),
             "mean": _with_half(row, "map_at_r"),
@@ -288,7 +288,7 @@ def ladder(content: ReportContent) -> Section | None:
         for row in record["rows"]
     ]
     values = {"rows": rows, "protocol": str(record["protocol"]), "sentence": str(record["sentence"])}
-    return Section("ladder", "What each step is worth", values)
+    return Section("ladder", "What each rung is worth", values)
 
 
 def theory(content: ReportContent) -> Section | None:

@@ -121,7 +121,7 @@ def worse_than_frozen(scores: Scores, frozen: Scores | None) -> str:
         return ""
     return (
         f"The features of the pretrained trunk give better neighbors without this training "
-        f"({both_scores(scores, frozen)}): --step whitened adds a closed form to them, --step frozen uses them as they "
+        f"({both_scores(scores, frozen)}): --rung whitened adds a closed form to them, --rung frozen uses them as they "
         "are; otherwise, a lower learning rate or fewer epochs may help."
     )
 

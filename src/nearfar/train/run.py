@@ -5,7 +5,7 @@ environment.json  where, versions, device            log.jsonl        one line p
 metrics.csv       one line per epoch                 best.safetensors  last.safetensors  weights
 state-STEP.RANK.safetensors   what --resume needs    scores.json  test.npz   written by `evaluate_run`
 adapter/          low-rank adapters alone, as peft loads them, where these were trained
-ladder.json       what the steps up to this training are worth, where that was asked for
+ladder.json       what the rungs up to this training are worth, where that was asked for
 choice.json       what else could be kept, and its scores   trained.safetensors  weights, where something else is kept
 training-items.safetensors    marks of what was learned from    .lock    only while a process trains here
 """

@@ -1,11 +1,11 @@
-"""The ladder: scores of the steps from raw inputs to a trained network, on classes held out of the training classes.
+"""The ladder: scores of the rungs from raw inputs to a trained network, on classes held out of the training classes.
 
     photos   raw pixels -> frozen features -> a closed form on them -> a linear layer on them -> the last stage trained
     texts    frozen features -> a closed form on them -> a linear layer on them
     rows     raw rows -> a closed form on them -> a linear layer on them
     images without a pretrained trunk    raw pixels -> a closed form on them
 
-and at the end, if that is requested, all weights trained. Every step costs more than the one before; the table shows
+and at the end, if that is requested, all weights trained. Every rung costs more than the one before; the table shows
 which one is worth its cost.
 """
 
@@ -49,12 +49,12 @@ from .trainer import Trainer
 from .watchers import Watcher
 from .weight_averages import Averages
 
-STEPS = ("raw", "frozen", "whitened", "head", "last-stage", "full")
+RUNGS = ("raw", "frozen", "whitened", "head", "last-stage", "full")
 FROZEN = "frozen features"
 LADDER = "ladder.json"
 UNTRAINED = ("raw", "frozen", "whitened")
-"""Steps that train nothing, and so can be scored on many splits."""
-UNTRAINED_SPLITS = 20  # number of splits for these steps, if `MAX_WORK` allows it
+"""Rungs that train nothing, and so can be scored on many splits."""
+UNTRAINED_SPLITS = 20  # number of splits for these rungs, if `MAX_WORK` allows it
 MAX_WORK = 1e12  # maximum number of multiplications for these splits: about half a minute on one processor core
 HEAD_STEPS = 150  # number of batches; a linear layer on cached features trains in seconds
 STAGE_STEPS = 40  # number of batches; the last stage on cached activations takes ten seconds on a CPU
@@ -78,25 +78,25 @@ HELD_OUT_CLASSES = 1 / 3  # share of the classes that a split holds out
 
 @dataclass(frozen=True)
 class Rung:
-    """One step of the ladder.
+    """One rung of the ladder.
 
     Attributes
     ----------
-    step : str
-        One of `STEPS`.
+    name : str
+        One of `RUNGS`.
     title : str
         What it is, for tables.
     recall_at_1 : tuple of float
-        Recall@1 on the held-out classes of every split that the step was scored on, which are the first ones.
+        Recall@1 on the held-out classes of every split that the rung was scored on, which are the first ones.
     map_at_r : tuple of float
         MAP@R on the same.
     seconds : float
-        Time of the step for all of its splits together, without what the steps before it have computed for it.
+        Time of the rung for all of its splits together, without what the rungs before it have computed for it.
     forms : tuple of str
-        Closed form of each split, if the step has one: that which the classes that are not held out have chosen.
+        Closed form of each split, if the rung has one: that which the classes that are not held out have chosen.
     """
 
-    step: str
+    name: str
     title: str
     recall_at_1: tuple[float, ...]
     map_at_r: tuple[float, ...]
@@ -106,16 +106,16 @@ class Rung:
 
 @dataclass(frozen=True)
 class Ladder:
-    """Scores of the steps from raw inputs to fine-tuning, and which step is worth its time.
+    """Scores of the rungs from raw inputs to fine-tuning, and which rung is worth its time.
 
     Attributes
     ----------
     protocol : str
         The data, and how classes were held out.
     rows : tuple of Rung
-        Steps, from the cheapest to the most expensive.
+        Rungs, from the cheapest to the most expensive.
     worth : str
-        The last step that was better than all before it, as `last_worthwhile_step` decides.
+        The last rung that was better than all before it, as `last_worthwhile_rung` decides.
     weights : str
         Where the weights of the trunk come from.
     ratio : float
@@ -123,10 +123,10 @@ class Ladder:
 
     Notes
     -----
-    Steps that train nothing are scored on more splits than the others. So that all means can be compared, the mean of a
-    step with fewer splits is that of the last step that trains nothing, plus their mean difference on the splits that
+    Rungs that train nothing are scored on more splits than the others. So that all means can be compared, the mean of a
+    rung with fewer splits is that of the last rung that trains nothing, plus their mean difference on the splits that
     they share: their scores on one split resemble each other more than those of raw inputs. An
-    interval is that of the scores on the step's own splits, see `mean_and_half`. Fewer than five splits give none.
+    interval is that of the scores on the rung's own splits, see `mean_and_half`. Fewer than five splits give none.
     """
 
     protocol: str
@@ -137,30 +137,30 @@ class Ladder:
 
     @property
     def sentence(self) -> str:
-        """Which step is worth it, and whether another one has a higher score that may be due to chance."""
+        """Which rung is worth it, and whether another one has a higher score that may be due to chance."""
         best = self._row(self.worth)
-        beside = [row for row in self.rows if row.step != self.worth]
+        beside = [row for row in self.rows if row.name != self.worth]
         scores = "; ".join(f"{row.title} {self._mean(row):.3f}" for row in beside)
         higher = any(mean_difference(row, best) > 0 for row in beside)
-        if beside and self.worth == self.rows[0].step:
-            name = f"No step is better than {best.title} by more than chance"
+        if beside and self.worth == self.rows[0].name:
+            name = f"No rung is better than {best.title} by more than chance"
         else:
             name = best.title[0].upper() + best.title[1:]
         found = f"{name}: MAP@R {self._mean(best):.3f} on held-out classes"
         found += f" ({scores})." if scores else ". Nothing else was compared."
         before = self.rows[: self.rows.index(best)]
         if before:
-            other = self._row(last_worthwhile_step(before))
+            other = self._row(last_worthwhile_rung(before))
             mean, half = mean_and_half(differences(best, other), self.ratio)
             if np.isfinite(half) and mean <= half:
                 gain = _gain_text(differences(best, other), self.ratio)
                 found += f" On new classes, {other.title} may be as good: the gain is {gain}."
         if higher:
-            found += " The higher scores of other steps may be due to chance."
+            found += " The higher scores of other rungs may be due to chance."
         return found
 
-    def _row(self, step: str) -> Rung:
-        return next(row for row in self.rows if row.step == step)
+    def _row(self, rung: str) -> Rung:
+        return next(row for row in self.rows if row.name == rung)
 
     def _mean(self, row: Rung, score: str = "map_at_r") -> float:
         """Return the mean over all splits, corrected for splits that the row does not have."""
@@ -203,7 +203,7 @@ class Ladder:
         """Return the table as text."""
         width = max(len(row.title) for row in self.rows)
         lines = [self.weights] if self.weights else []
-        head = f"{'step':<{width}}  {'splits':>6}  {'Recall@1':>15}  {'MAP@R':>15}  {'seconds':>8}"
+        head = f"{'rung':<{width}}  {'splits':>6}  {'Recall@1':>15}  {'MAP@R':>15}  {'seconds':>8}"
         lines += [self.protocol, "", head]
         for row in self.rows:
             recall, mean = (as_text(*self._mean_and_half(row, score)) for score in ("recall_at_1", "map_at_r"))
@@ -247,7 +247,7 @@ def _gain_text(gains: Sequence[float], ratio: float) -> str:
 
 
 def differences(one: Rung, other: Rung, score: str = "map_at_r") -> list[float]:
-    """Return the differences of a score, one minus the other, on the splits that both steps have."""
+    """Return the differences of a score, one minus the other, on the splits that both rungs have."""
     ours = getattr(one, score)
     theirs = getattr(other, score)
     shared = min(len(ours), len(theirs))
@@ -266,11 +266,11 @@ def ladder(
     untrained_splits: int = UNTRAINED_SPLITS,
     full: bool = False,
     start: Path | None = None,
-    on_step: Callable[[str], None] | None = None,
+    on_rung: Callable[[str], None] | None = None,
     on_progress: Callable[[float, float], None] | None = None,
     seconds: float | None = None,
 ) -> Ladder:
-    """Compare the steps from raw inputs to a fine-tuned network, on classes held out of the training classes.
+    """Compare the rungs from raw inputs to a fine-tuned network, on classes held out of the training classes.
 
     The test classes are not used. Every split holds out a third of the training classes; closed forms are chosen by and
     fitted to the others, and layers are trained on these.
@@ -280,23 +280,22 @@ def ladder(
     config : TrainConfig
         Settings of the run to decide on: data, trunk, weights and objective.
     splits : int
-        Number of times that classes are held out for the steps that train, at least 1.
+        Number of times that classes are held out for the rungs that train, at least 1.
     untrained_splits : int
         Number of times for raw inputs, frozen features and a closed form, which take milliseconds to seconds each.
-        The first of them are those of the other steps. There are fewer, but at least `splits`, if they would take more
+        The first of them are those of the other rungs. There are fewer, but at least `splits`, if they would take more
         than about half a minute, as for thousands of items with thousands of features.
     full : bool
         Also train all weights in every split with the settings of the config, which takes as long as `splits` runs.
     start : Path, optional
         Folder to which relative paths refer.
-    on_step : callable, optional
-        Function that is called with the name of each step before it starts. It was called `told`, which works until
-        0.4.
+    on_rung : callable, optional
+        Function that is called with the name of each rung before it starts.
     on_progress : callable, optional
         Function that is called with the share of the work that is done, in [0, 1], and with the seconds that the rest
         is expected to take.
     seconds : float, optional
-        Time for the table: there are fewer items and fewer splits if they would take longer, and steps that train are
+        Time for the table: there are fewer items and fewer splits if they would take longer, and rungs that train are
         left out if there is not enough time for one split of them.
 
     Returns
@@ -318,7 +317,7 @@ def ladder(
     if splits < 1:
         raise TrainError(f"ladder: splits must be at least 1, got {splits}")
     limit = None if seconds is None else TimeLimit(seconds / 60)
-    tell = on_step or (lambda title: None)
+    tell = on_rung or (lambda title: None)
     with preserve_random_state():
         task, resolved = settle(config.replace(validation=0.0, symmetries="none"), start)
         config = resolved.replace(validation=config.validation, symmetries=config.symmetries)
@@ -331,7 +330,7 @@ def ladder(
         return Ladder(
             protocol=_protocol(items, task.train, rungs, out),
             rows=rungs,
-            worth=last_worthwhile_step(rungs),
+            worth=last_worthwhile_rung(rungs),
             weights=weights,
             ratio=out / (len(items.classes) - out),
         )
@@ -343,7 +342,7 @@ def _items(train: Dataset, seed: int) -> Dataset:
         raise TrainError(f"ladder: {detail}; a third of them is held out")
     if train.class_counts.max() < 2:
         raise TrainError(
-            f"ladder: no training class of {train.name} has two {items_of(train)}, so no step can be scored"
+            f"ladder: no training class of {train.name} has two {items_of(train)}, so no rung can be scored"
         )
     return train if len(train) <= MAX_ITEMS else seen_sample(train, MAX_ITEMS, seed)
 
@@ -394,7 +393,7 @@ def default_ladder(config: TrainConfig) -> DefaultLadder:
     if items_of(task.train) == "rows" or default_recipe(resolved, task) is None:
         return DefaultLadder(False)
     classes = len(task.train.classes)
-    without = "The steps from frozen features to fine-tuning are not compared before the training:"
+    without = "The rungs from frozen features to fine-tuning are not compared before the training:"
     if classes < FEWEST_CLASSES:
         why = f"this needs {FEWEST_CLASSES} training classes, to hold some out, and there are {classes}"
         return DefaultLadder(False, f"{without} {why}.")
@@ -420,7 +419,7 @@ def _protocol(items: Dataset, train: Dataset, rungs: Sequence[Rung], out: int) -
         return f"{what}; one split, which holds {out} classes out."
     times = f"{most} splits"
     if fewest < most:
-        times += f" (the first {'one' if fewest == 1 else fewest} for steps that train)"
+        times += f" (the first {'one' if fewest == 1 else fewest} for rungs that train)"
     scores = "mean"
     if most >= SPLITS_OF_INTERVAL:
         scores += " and 95% interval, corrected for overlapping splits"
@@ -439,7 +438,7 @@ def affordable_splits(splits: int, n: int, widths: Sequence[int]) -> int:
 
 
 def work_of_split(n: int, widths: Sequence[int]) -> float:
-    """Return the multiplications of a split of the steps that train nothing, for n items of the given widths.
+    """Return the multiplications of a split of the rungs that train nothing, for n items of the given widths.
 
     The search takes h^2 d multiplications for h held-out items of d numbers. The closed forms for the last width take
     about n d^2 + 10 d^3 for their covariances and eigenvectors, once for each split of the other classes that chooses
@@ -454,17 +453,17 @@ def work_of_split(n: int, widths: Sequence[int]) -> float:
 
 
 class Inputs(NamedTuple):
-    """Items as rows that a closed form may follow: the step of the ladder, its title, and the rows (n, d)."""
+    """Items as rows that a closed form may follow: the rung of the ladder, its title, and the rows (n, d)."""
 
-    step: str
+    rung: str
     title: str
     rows: Floats
 
 
-class TrainedStep(NamedTuple):
-    """A step that trains: it embeds the held-out classes, and tells watchers of its batches."""
+class TrainedRung(NamedTuple):
+    """A rung that trains: it embeds the held-out classes, and tells watchers of its batches."""
 
-    step: str
+    rung: str
     title: str
     embed_held: Callable[[Ints, Sequence[Watcher]], Floats]
 
@@ -480,9 +479,9 @@ def _rungs(
     work: ExpectedWork,
     limit: TimeLimit | None = None,
 ) -> tuple[tuple[Rung, ...], str]:
-    """Return the steps, and a sentence on the origin of the trunk's weights.
+    """Return the rungs, and a sentence on the origin of the trunk's weights.
 
-    Steps that train are scored on the first `splits` of the held-out classes, and the others on as many as they can.
+    Rungs that train are scored on the first `splits` of the held-out classes, and the others on as many as they can.
     """
     n = len(items)
     pretrained = config.starts_pretrained
@@ -492,8 +491,8 @@ def _rungs(
     bases, found = _bases(items, config, start, tell, work)
     _, base, rows = bases[-1]
     has_form = rows.shape[1] <= MAX_WIDTH
-    trained = _trained_steps(items, found, base, config, start, full=full)
-    steps = {step for step, *_ in (*bases, *trained)} | ({"whitened"} if has_form else set())
+    trained = _trained_rungs(items, found, base, config, start, full=full)
+    known = {rung for rung, *_ in (*bases, *trained)} | ({"whitened"} if has_form else set())
     widths = [rows.shape[1] for _, _, rows in bases]
     many = held[: max(splits, affordable_splits(len(held), n, widths))]
     forward = work.seconds("features") / n if pretrained else SECONDS_OF_FEATURES
@@ -502,8 +501,8 @@ def _rungs(
     def expect() -> None:
         _expect_splits(work, len(many), splits, config, n, forward, full=full)
         work.expect("whitened", len(many), per_split)
-        for step in {*STEPS[:-1]} - steps:
-            work.expect(step, 0, 0.0)
+        for rung in {*RUNGS[:-1]} - known:
+            work.expect(rung, 0, 0.0)
 
     if limit is not None:
         many = many[: max(1, int(FORMS_SHARE * limit.seconds_left / per_split))]
@@ -513,8 +512,8 @@ def _rungs(
         splits = min(splits, len(many), max(1, affordable))
     expect()
     rungs = [
-        _rung(step, title, ((found, classes) for classes in many), items, work, limit=limit)
-        for step, title, found in bases
+        _rung(rung, title, ((found, classes) for classes in many), items, work, limit=limit)
+        for rung, title, found in bases
     ]
     if has_form:
         tell(f"{base}, closed form")
@@ -522,13 +521,13 @@ def _rungs(
         offered = tuple(FORMS if _may_be_standardized(items, config) else OF_FEATURES)
         embedded = ((_mapped_held(rows, items, classes, config.seed, forms, offered), classes) for classes in many)
         rungs.append(_rung("whitened", base, embedded, items, work, forms, limit))
-    for step, title, embed_held in trained:
-        if limit is not None and work.seconds_left_of(step) > splits * limit.seconds_left:
+    for rung, title, embed_held in trained:
+        if limit is not None and work.seconds_left_of(rung) > splits * limit.seconds_left:
             continue  # there is not enough time for one split
         tell(title)
-        counted = [BatchCounter(work, step)]
+        counted = [BatchCounter(work, rung)]
         embedded = ((embed_held(classes, counted), classes) for classes in held[:splits])
-        rungs.append(_rung(step, title, embedded, items, work, limit=limit))
+        rungs.append(_rung(rung, title, embedded, items, work, limit=limit))
     return tuple(rungs), found.weights
 
 
@@ -552,20 +551,20 @@ def _bases(
     return bases, found
 
 
-def _trained_steps(
+def _trained_rungs(
     items: Dataset, found: Frozen, base: str, config: TrainConfig, start: Path | None, *, full: bool
-) -> list[TrainedStep]:
-    """Return the steps that train: a linear layer, but not on raw pixels, the last stage if there is one, and all."""
+) -> list[TrainedRung]:
+    """Return the rungs that train: a linear layer, but not on raw pixels, the last stage if there is one, and all."""
     features, stage, _ = found
-    steps = []
+    rungs = []
     if config.starts_pretrained or items.kind == "row":
         head = head_config(config)
         title = f"linear layer on {base}"
-        steps.append(TrainedStep("head", title, lambda out, seen: _trained(head, features, out, start, seen)))
+        rungs.append(TrainedRung("head", title, lambda out, seen: _trained(head, features, out, start, seen)))
     if stage is not None:
         kept = stage
-        steps.append(
-            TrainedStep(
+        rungs.append(
+            TrainedRung(
                 "last-stage",
                 "last stage trained",
                 lambda out, seen: _trained_stage(kept, features, out, config, start, seen),
@@ -573,10 +572,10 @@ def _trained_steps(
         )
     if full:
         whole = config.replace(patience=None, validation=0.0, tensorboard=False, metric="none")
-        steps.append(
-            TrainedStep("full", "all weights trained", lambda out, seen: _trained(whole, items, out, start, seen))
+        rungs.append(
+            TrainedRung("full", "all weights trained", lambda out, seen: _trained(whole, items, out, start, seen))
         )
-    return steps
+    return rungs
 
 
 def _scale(items: Dataset, config: TrainConfig, start: Path | None) -> nn.Module:
@@ -592,17 +591,17 @@ def _scale(items: Dataset, config: TrainConfig, start: Path | None) -> nn.Module
 def _expect_splits(
     work: ExpectedWork, many: int, splits: int, config: TrainConfig, n: int, forward: float, *, full: bool
 ) -> None:
-    """Say how long the splits of all steps are expected to take, of n items of so many seconds through the trunk.
+    """Say how long the splits of all rungs are expected to take, of n items of so many seconds through the trunk.
 
     Parameters
     ----------
     many, splits : int
-        Numbers of splits of the steps that train nothing, and of the others.
+        Numbers of splits of the rungs that train nothing, and of the others.
     forward : float
         Seconds of an item in the trunk, without gradients; with gradients it takes three times as long.
     """
-    for step in UNTRAINED:
-        work.expect(step, many, SECONDS_OF_SEARCH * n**2)
+    for rung in UNTRAINED:
+        work.expect(rung, many, SECONDS_OF_SEARCH * n**2)
     work.expect("head", splits * HEAD_STEPS, SECONDS_OF_HEAD)
     work.expect("last-stage", splits * STAGE_STEPS, forward * config.batch_size)  # a half or less of the trunk
     if full:
@@ -611,14 +610,14 @@ def _expect_splits(
 
 
 class BatchCounter(Watcher):
-    """Counts the batches of a step that trains as work that is done."""
+    """Counts the batches of a rung that trains as work that is done."""
 
-    def __init__(self, work: ExpectedWork, step: str) -> None:
+    def __init__(self, work: ExpectedWork, rung: str) -> None:
         self.work = work
-        self.step = step
+        self.rung = rung
 
     def on_step(self, step: int, epoch: int, record: Mapping[str, Any] | None) -> None:
-        self.work.advance(self.step)
+        self.work.advance(self.rung)
 
     def on_epoch(self, row: Mapping[str, Any]) -> None:
         """The batches of an epoch were counted."""
@@ -663,7 +662,7 @@ def with_forms(base: str, forms: Sequence[str]) -> str:
 
 
 def _rung(
-    step: str,
+    rung: str,
     title: str,
     embedded: Iterable[tuple[Floats, Ints]],
     items: Dataset,
@@ -685,13 +684,13 @@ def _rung(
         scores = evaluate(rows[out], items.labels[out], groups=groups, ks=(1,), clustering=False)
         recalls.append(float(scores.recall_at[1]))
         means.append(float(scores.map_at_r))
-        work.advance(step, 1 if step in UNTRAINED else 0)  # of the others, the batches were counted
+        work.advance(rung, 1 if rung in UNTRAINED else 0)  # of the others, the batches were counted
         if limit is not None and limit.seconds_left <= 0:
             break
-    before = {"raw": "reading", "frozen": "features"}.get(step)
-    seconds = work.seconds(step) + (0.0 if before is None else work.seconds(before))
+    before = {"raw": "reading", "frozen": "features"}.get(rung)
+    seconds = work.seconds(rung) + (0.0 if before is None else work.seconds(before))
     return Rung(
-        step=step,
+        name=rung,
         title=with_forms(title, forms) if forms else title,
         recall_at_1=tuple(recalls),
         map_at_r=tuple(means),
@@ -700,20 +699,20 @@ def _rung(
     )
 
 
-def last_worthwhile_step(rungs: Sequence[Rung]) -> str:
-    """Return the last step that is better by MAP@R than the best before it, by more than the chance of the splits.
+def last_worthwhile_rung(rungs: Sequence[Rung]) -> str:
+    """Return the last rung that is better by MAP@R than the best before it, by more than the chance of the splits.
 
-    The mean difference is taken on the splits that both steps have. For a step that trains, it must be larger than the
-    half-width of its 95% interval. A step that trains nothing costs nothing, so that one standard error is enough.
+    The mean difference is taken on the splits that both rungs have. For a rung that trains, it must be larger than the
+    half-width of its 95% interval. A rung that trains nothing costs nothing, so that one standard error is enough.
 
     Both are those of random splits of these classes, and are not corrected for their overlap: for a few classes, a
-    corrected interval is so wide that hardly any step is ever chosen.
+    corrected interval is so wide that hardly any rung is ever chosen.
     """
     best = rungs[0]
     for rung in rungs[1:]:
         gains = differences(rung, best)
         mean, half = mean_and_half(gains)
-        if rung.step in UNTRAINED and len(gains) > 1:
+        if rung.name in UNTRAINED and len(gains) > 1:
             needed = float(np.std(gains, ddof=1)) / float(np.sqrt(len(gains)))
         elif np.isfinite(half):
             needed = half
@@ -721,7 +720,7 @@ def last_worthwhile_step(rungs: Sequence[Rung]) -> str:
             needed = 0.0
         if mean > needed:
             best = rung
-    return best.step
+    return best.name
 
 
 class KeptStage(NamedTuple):
@@ -860,17 +859,17 @@ class TrainerInMemory(Trainer):
         """Write nothing."""
 
 
-def config_for(step: str, config: TrainConfig) -> TrainConfig:
-    """Return the settings of a run that trains a step of the ladder.
+def config_for(rung: str, config: TrainConfig) -> TrainConfig:
+    """Return the settings of a run that trains a rung of the ladder.
 
     "frozen" and "whitened" are written by `save_untrained`. A linear layer on items without a pretrained trunk is a
     network of its own. "raw", which no network gives, trains as the config says.
     """
-    if step == "head" and not _starts_pretrained(config):
+    if rung == "head" and not _starts_pretrained(config):
         return config.replace(trunk="identity")
-    if step in ("frozen", "whitened", "head"):
+    if rung in ("frozen", "whitened", "head"):
         return config.replace(freeze_trunk=True, freeze_epochs=None, augment="", episodes="none")
-    return config.replace(last_stage=True) if step == "last-stage" else config
+    return config.replace(last_stage=True) if rung == "last-stage" else config
 
 
 def _starts_pretrained(config: TrainConfig) -> bool:

@@ -1,4 +1,4 @@
-"""``nearfar train --ladder``: print the table of steps before training, and choose the step to train."""
+"""``nearfar train --ladder``: print the table of rungs before training, and choose the rung to train."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from ..train import Ladder, Run, TrainConfig
     from ..train.time_limit import TimeLimit
 
-ASKED_SPLITS = 5  # splits of the classes, for the steps that train, if the table is requested
+ASKED_SPLITS = 5  # splits of the classes, for the rungs that train, if the table is requested
 TABLE_SHARE = 0.25  # of the time that is left, for the table
 BAR_UNITS = 1000  # of the bar of the table
 FEW_SPLITS = 3  # the same if the table is printed by default, which takes about a minute
 
 
-def check_step_options(ladder: str | None, step: str | None, *, resume: bool, devices: int) -> None:
+def check_ladder_options(ladder: str | None, rung: str | None, *, resume: bool, devices: int) -> None:
     """Refuse options of the table that do not work together.
 
     Raises
@@ -32,14 +32,14 @@ def check_step_options(ladder: str | None, step: str | None, *, resume: bool, de
     option = ""
     if ladder in ("yes", "full"):
         option = "--ladder"
-    elif step is not None:
-        option = "--step"
+    elif rung is not None:
+        option = "--rung"
     if option and resume:
         raise ValueError(f"{option}: works only at the start of a run, not with --resume")
     if option and devices != 1:
         raise ValueError(f"{option}: runs on one device, got --devices {devices}")
-    if step == "auto" and ladder not in ("yes", "full"):
-        raise ValueError("--step auto: takes the step that the table recommends; also give --ladder yes or full")
+    if rung == "auto" and ladder not in ("yes", "full"):
+        raise ValueError("--rung auto: takes the rung that the table recommends; also give --ladder yes or full")
 
 
 def time_limit(minutes: float, ladder: str | None, *, resume: bool, devices: int) -> TimeLimit:
@@ -61,18 +61,18 @@ def time_limit(minutes: float, ladder: str | None, *, resume: bool, devices: int
     return TimeLimit(minutes)
 
 
-def train_by_steps(
+def train_by_ladder(
     config: TrainConfig,
     out: Path,
     *,
     ladder: str | None,
-    step: str | None,
+    rung: str | None,
     quiet: bool,
     limit: TimeLimit | None = None,
 ) -> Run:
-    """Print the table if it is requested, and train the chosen step, with the table in the folder of the run.
+    """Print the table if it is requested, and train the chosen rung, with the table in the folder of the run.
 
-    If neither option is given, images and texts with a pretrained trunk get the table and the step that it recommends.
+    If neither option is given, images and texts with a pretrained trunk get the table and the rung that it recommends.
     With a `limit`, there is no table unless it is requested: the training compares what is cheaper at its end, and the
     time is spent on it.
     """
@@ -81,32 +81,32 @@ def train_by_steps(
     from ..train.rungs import config_for, write_ladder
     from ..train.untrained import save_untrained
 
-    if step is not None:
-        refuse_second_tower(config, "--step")
+    if rung is not None:
+        refuse_second_tower(config, "--rung")
     RunFolder(out).check_free()  # before the table, which takes minutes
     found = None
     splits = ASKED_SPLITS
     seconds = None if limit is None else TABLE_SHARE * limit.seconds_left
-    if ladder is None and step is None and limit is None and _has_table_by_default(config, quiet=quiet):
+    if ladder is None and rung is None and limit is None and _has_table_by_default(config, quiet=quiet):
         ladder = "yes"
-        step = "auto"
+        rung = "auto"
         splits = FEW_SPLITS
     if ladder in ("yes", "full"):
         found = table(config, full=ladder == "full", splits=splits, quiet=quiet, seconds=seconds)
         if not quiet:
             say(f"{found}\n", flush=True)
-    if step is None:
-        step = "auto" if ladder == "full" else "full"
-    if step == "auto" and found is not None:
-        step = "full" if found.worth == "raw" else found.worth
+    if rung is None:
+        rung = "auto" if ladder == "full" else "full"
+    if rung == "auto" and found is not None:
+        rung = "full" if found.worth == "raw" else found.worth
         if not quiet:
-            title = next((row.title for row in found.rows if row.step == step), "all weights trained")
-            others = "--step chooses another step, --ladder no skips the table"
+            title = next((row.title for row in found.rows if row.name == rung), "all weights trained")
+            others = "--rung chooses another rung, --ladder no skips the table"
             say(f"Continuing with: {title} ({others}).\n", flush=True)
-    settings = config_for(step, config)
-    if step in ("frozen", "whitened"):
+    settings = config_for(rung, config)
+    if rung in ("frozen", "whitened"):
         # the table has begun with the origin of the weights
-        how = {"kind": "frozen", "form": "none"} if step == "frozen" else {}
+        how = {"kind": "frozen", "form": "none"} if rung == "frozen" else {}
         run = save_untrained(settings, out, **how, progress=found is None and not quiet)
     else:
         run = train(settings, out, progress=not quiet, minutes=limit)
@@ -126,7 +126,7 @@ def _has_table_by_default(config: TrainConfig, *, quiet: bool) -> bool:
 
 
 def refuse_second_tower(config: TrainConfig, option: str) -> None:
-    """Refuse an option of the table with --text-trunk: its steps are those of a single network."""
+    """Refuse an option of the table with --text-trunk: its rungs are those of a single network."""
     if config.text_trunk is not None:
         raise ValueError(f"{option}: works only for a single network, not with --text-trunk")
 
@@ -139,21 +139,21 @@ def table(
     quiet: bool = False,
     seconds: float | None = None,
 ) -> Ladder:
-    """Return the table of steps. Its progress is a bar on a terminal, and lines in a file unless `quiet`.
+    """Return the table of rungs. Its progress is a bar on a terminal, and lines in a file unless `quiet`.
 
     It has fewer items and splits if it would take more than the given number of seconds.
     """
     from ..train import ladder
 
     refuse_second_tower(config, "--ladder")
-    with stage("comparing steps", BAR_UNITS) as done:
+    with stage("comparing rungs", BAR_UNITS) as done:
         shown = TableProgress(done, lines=not quiet and writes_lines())
-        how: dict[str, Any] = {"on_step": shown.on_step, "on_progress": shown.on_progress}
+        how: dict[str, Any] = {"on_rung": shown.on_rung, "on_progress": shown.on_progress}
         return ladder(config, full=full, splits=splits, seconds=seconds, **how)
 
 
 class TableProgress:
-    """Shows how much of the work of the table is done: on a bar, and in lines when a step begins.
+    """Shows how much of the work of the table is done: on a bar, and in lines when a rung begins.
 
     Parameters
     ----------
@@ -169,8 +169,8 @@ class TableProgress:
         self.done = 0
         self.left: float | None = None
 
-    def on_step(self, title: str) -> None:
-        """Print which step begins, how much is done, and how long the rest takes once this was measured."""
+    def on_rung(self, title: str) -> None:
+        """Print which rung begins, how much is done, and how long the rest takes once this was measured."""
         if not self.lines:
             return
         from ..train.duration import duration
@@ -178,7 +178,7 @@ class TableProgress:
         left = ""
         if self.left is not None:
             left = f", {self.done / BAR_UNITS:.0%} done, about {duration(self.left)} left"
-        say(f"comparing steps: {title}{left}", file=sys.stderr, flush=True)
+        say(f"comparing rungs: {title}{left}", file=sys.stderr, flush=True)
 
     def on_progress(self, share: float, left: float) -> None:
         done = round(BAR_UNITS * share)
