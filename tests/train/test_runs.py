@@ -975,6 +975,34 @@ def test_a_run_from_elsewhere_runs_no_code(tmp_path, small) -> None:
 
 
 @pytest.mark.slow
+def test_no_size_that_a_checkpoint_states_is_trusted(tmp_path, small) -> None:
+    """Sizes are compared with the weights before memory of that size is asked for."""
+    run = train(small(steps=1), tmp_path / "run", progress=False)
+    file = run.folder / "best.safetensors"
+    written = file.read_bytes()
+    config = json.loads((run.folder / "config.json").read_text())
+    numbers = [0, -1, 2**20, 2**31 - 1, 2**40, 10**400, 1.5, True, "8", [8], None]
+    for number in numbers:
+        for about in ({"shape": [number]}, {"shape": [number, number, 8]}, {"shape": number}):
+            file.write_bytes(written)
+            rewritten(file, **about)
+            with pytest.raises(TrainError, match=r"positive integers|do not belong together|'shape' is missing"):
+                load_step(run.folder)
+    for number in numbers:
+        file.write_bytes(written)
+        rewritten(file, num_classes=number)
+        if number in (2**20, 2**31 - 1):  # no loss of this run has a weight for each class
+            continue
+        with pytest.raises(TrainError, match=r"classes must be a positive integer|'num_classes' is missing"):
+            load_step(run.folder)
+    file.write_bytes(written)
+    for number in (1, 2**31 - 1, 2**40, 10**400):
+        (run.folder / "config.json").write_text(json.dumps({**config, "embedding_dim": number}))
+        with pytest.raises(TrainError, match=r"do not belong together|embedding_dim"):
+            load_step(run.folder)
+
+
+@pytest.mark.slow
 def test_damaged_checkpoints_are_one_clear_error(tmp_path, small) -> None:
     run = train(small(steps=1), tmp_path / "run", progress=False)
     rewritten(run.folder / "best.safetensors", weights=[])

@@ -26,6 +26,7 @@ from ..quoting import PATH, quoted, shorten
 from .config import TrainError
 
 MARK = "nearfar checkpoint 1"
+LARGEST_SIZE = 2**31
 
 
 def replace_file(path: Path, *content: bytes | memoryview) -> None:
@@ -141,15 +142,28 @@ def fitting(what: Path | str, wrong: str = "damaged, or of another version") -> 
 def shape_of(about: dict[str, Any]) -> tuple[int, ...]:
     """Return the shape of an item of a network after checking that it consists of integers."""
     shape = about["shape"]
-    if not isinstance(shape, list) or len(shape) not in (1, 3) or not all(type(n) is int and n > 0 for n in shape):
+    if not isinstance(shape, list) or len(shape) not in (1, 3) or not all(map(is_size, shape)):
         raise TrainError(f"checkpoint: the shape of an item must be 1 or 3 positive integers, got {quoted(shape)}")
     return tuple(shape)
+
+
+def classes_of(about: dict[str, Any]) -> int:
+    """Return the number of training classes after checking that it is one."""
+    number = about["num_classes"]
+    if not is_size(number):
+        raise TrainError(f"checkpoint: the number of classes must be a positive integer, got {quoted(number)}")
+    return int(number)
+
+
+def is_size(number: Any) -> bool:
+    """Return whether something is a positive integer that may be the size of an array."""
+    return type(number) is int and 0 < number < LARGEST_SIZE
 
 
 def text_length_of(about: dict[str, Any]) -> int | None:
     """Return the number of tokens per text that the second tower of a network takes; None if it has one tower."""
     length = about.get("text_length")
-    if length is not None and (type(length) is not int or length < 1):
+    if length is not None and not is_size(length):
         raise TrainError(f"checkpoint: the length of texts must be a positive integer, got {quoted(length)}")
     return length
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from math import prod
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from ..deep.networks.embedder import Embedder
 from ..deep.networks.weights import METRIC, NETWORK
 from ..deep.networks.whiten import Whiten
-from .checkpoint import load_tensors, shape_of, text_length_of
+from .checkpoint import classes_of, load_tensors, shape_of, text_length_of
 from .config import TrainConfig, TrainError
 from .devices import make_accelerator
 from .run import Run, RunFolder, open_run
@@ -20,6 +21,9 @@ from .setup import Step, make_embedder, make_step
 from .state import without_adapters
 
 Network = TypeVar("Network", bound=nn.Module)
+FLAT_TRUNKS = ("mlp", "identity")  # trunks for which an image is a vector of its pixels
+LARGEST_ITEM = 2**26
+"""Numbers of an item that a network takes, such as those of an image of 4096 x 4096 pixels in 3 colors."""
 
 
 def folder_and_config(run: Run | str | Path, trust: str | Collection[str] = ()) -> tuple[RunFolder, TrainConfig]:
@@ -63,6 +67,7 @@ def build_embedder(folder: RunFolder, config: TrainConfig, which: str = "best") 
     tensors, about = load_tensors(folder.checkpoint(which))
     config = network_config(config, about)
     tensors = without_adapters(tensors, config)  # the last checkpoint has the adapters separately
+    _check_sizes(folder.path, config, about, tensors)
     # without the objective, which may need a module that does not exist here
     embedder = make_embedder(config.without_weights(), shape_of(about), **_towers(about))
     make_metric(embedder, tensors)
@@ -86,10 +91,24 @@ def load_step(run: Run | str | Path) -> Step:
     """Load network and objective of a run's best trained checkpoint; see `load_embedder`."""
     folder, config = folder_and_config(run)
     tensors, about = load_tensors(folder.checkpoint("trained"))
-    step = make_step(config.without_weights(), shape_of(about), about["num_classes"], **_towers(about))
+    _check_sizes(folder.path, config, about, tensors)
+    step = make_step(config.without_weights(), shape_of(about), classes_of(about), **_towers(about))
     make_metric(step.embedder, tensors)
     _fill(step, tensors, folder.path, needed=NETWORK)
     return _placed(step, config, about)
+
+
+def _check_sizes(path: Path, config: TrainConfig, about: dict[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    """Refuse sizes in settings that the weights cannot have, before memory is allocated for them."""
+    values = sum(tensor.numel() for tensor in tensors.values())
+    shape = shape_of(about)
+    layer = tensors.get(f"{NETWORK}layer.weight")
+    wide = layer is not None and len(layer) != config.embedding_dim
+    # a network of rows has a weight for each number of an item, which is a text of any length if there is a tokenizer
+    flat = config.trunk.startswith(FLAT_TRUNKS) or (len(shape) == 1 and "tokenizer" not in about)
+    most = values if flat and values else LARGEST_ITEM
+    if wide or prod(shape) > most:
+        raise TrainError(f"{path}: weights and config.json do not belong together")
 
 
 def make_metric(embedder: Embedder, tensors: Mapping[str, Tensor]) -> None:

@@ -40,7 +40,7 @@ from .closed_forms import FORMS
 from .config import TrainConfig, TrainError
 from .features import Floats, all_rows, embed, sizes_of
 from .frozen import frozen_features
-from .loading import build_embedder, folder_and_config, network_config
+from .loading import FLAT_TRUNKS, build_embedder, folder_and_config, network_config
 from .metric import whitened, whitening_note
 from .pairs import embed_texts, scores_both_ways, text_set
 from .remarks import course, random_trunk, remarks
@@ -50,7 +50,6 @@ from .task import class_mark, open_data, sizes_in, tokenized
 if TYPE_CHECKING:
     from ..evaluation.scores import Scores
 
-FLAT_TRUNKS = ("mlp", "identity")  # trunks for which an image is a vector of its pixels
 MAX_BASELINE_PIXELS = 64 * 64  # larger images, gray or in color, are reduced before their pixels are compared
 RAW_SIDE = 32  # pixels, to which they are reduced
 
