@@ -125,6 +125,20 @@ def test_an_index_is_searched_by_numbers(build, client):
     assert len(names(taking.post("/api/search?k=4", json={"row": [3, 4]}))) == 4
 
 
+def test_a_query_of_zeros_is_refused_under_cosine_distance(folder):
+    from nearfar.cli.serving import app_of
+
+    for distance, status in (("cosine", 400), ("euclidean", 200)):
+        file = folder / f"{distance}.index"
+        create(file, records_of(np.eye(3), ["a", "b", "c"]), distance=distance).close()
+        app = app_of(file, run=None, wrong=folder / "x.csv", hosts=["127.0.0.1"], token="")
+        for vector in ([0, 0, 0], [1e-60, 0, -0.0]):
+            answer = TestClient(app, base_url=BASE).post("/api/search", json={"vector": vector})
+            assert answer.status_code == status
+    told = TestClient(app, base_url=BASE).post("/api/search?k=1", json={"vector": [0, 0, 0]})
+    assert told.json()["neighbors"][0]["distance"] == 1
+
+
 def test_a_text_is_searched_where_the_model_takes_texts(build, client):
     answer = client.post("/api/search-text", json={"text": "red"})
     assert (answer.status_code, answer.json()) == (501, {"error": TAKES_NO_TEXT})
@@ -383,6 +397,22 @@ def test_a_misspelled_parameter_is_refused(client):
     assert refused.json()["error"] == "there is no parameter 'were'; there are where, class, offset, limit"
 
 
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("items?limit=3&limit=4", "limit"),
+        ("neighbors?name=red/3.png&k=3&k=4", "k"),
+        ("neighbors?name=red/3.png&name=red/4.png", "name"),
+        ("item?name=red/3.png&name=red/3.png", "name"),
+        ("classes?begins=r&begins=b", "begins"),
+        ("picture?name=red/3.png&side=20&side=30", "side"),
+    ],
+)
+def test_a_parameter_that_is_given_twice_is_refused(client, path, name):
+    answer = client.get(f"/api/{path}")
+    assert (answer.status_code, answer.json()["error"]) == (400, f"{name}: expected one value, got several")
+
+
 def test_a_form_with_an_image_is_told_what_is_expected(client):
     refused = client.post("/api/search", files={"file": picture(COLORS["red"])})
     assert refused.status_code == 415
@@ -492,6 +522,26 @@ def test_two_images_are_decoded_at_a_time_and_none_that_nobody_waits_for(decodin
         connection.close()
 
 
+def test_a_server_that_stops_decodes_nothing_that_waits(decoding):
+    port, go, begun = decoding
+    connections = [sent(port) for _ in range(6)]
+    assert until(lambda: len(begun) == 1)  # the other of the two waits for the network
+    time.sleep(0.3)
+    SERVERS[port].should_exit = True
+    answered = []
+    for connection in connections:
+        connection.settimeout(1.0)
+        try:
+            answered.append(connection.recv(65536))
+        except TimeoutError:
+            continue
+    assert len(answered) == 4
+    assert all(answer.startswith(b"HTTP/1.1 503") and b"the server is stopping" in answer for answer in answered)
+    go.set()
+    for connection in connections:
+        connection.close()
+
+
 def test_bodies_that_wait_are_limited_together(decoding, monkeypatch):
     port, _, begun = decoding
     noise = np.random.default_rng(0).integers(0, 256, (90, 90, 3)).astype(np.uint8)  # 25 kB
@@ -521,6 +571,10 @@ def test_clients_that_send_half_a_head_make_room_for_others(build, monkeypatch):
             connection.close()
 
 
+SERVERS = {}
+"""The servers that are running, by their ports."""
+
+
 @contextmanager
 def running(app):
     """A real server on loopback, in a thread."""
@@ -534,13 +588,15 @@ def running(app):
         log_level="warning",
         limit_concurrency=serve_server.CONNECTIONS,
     )
-    server = uvicorn.Server(config)
+    server = serve_server.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:
         time.sleep(0.01)
     try:
-        yield server.servers[0].sockets[0].getsockname()[1]
+        port = server.servers[0].sockets[0].getsockname()[1]
+        SERVERS[port] = server
+        yield port
     finally:
         server.should_exit = True
         thread.join(10)

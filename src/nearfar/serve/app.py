@@ -33,7 +33,7 @@ from .collection import (
     one_item,
     plain_neighbors,
 )
-from .decodings import Decodings
+from .decodings import Decodings, StoppingError
 from .guard import COOKIE, LOOPBACK, Guard, error_response
 from .marks import WrongLabels
 from .metrics import Metrics
@@ -102,11 +102,13 @@ def make_app(
     api = Api(collection, marks, limits, metrics, token)
     routes = api.routes()
     paths = [route.path for route in routes]
-    return Starlette(
+    app = Starlette(
         routes=routes,
         middleware=[Middleware(Guard, hosts=hosts, token=token, metrics=metrics, paths=paths)],
-        exception_handlers={HTTPException: _http_error, Exception: _unknown_error},
+        exception_handlers={HTTPException: _http_error, StoppingError: _stopping, Exception: _unknown_error},
     )
+    app.state.stop = api.decodings.stop  # called when the server begins to stop
+    return app
 
 
 class Api:
@@ -269,6 +271,7 @@ class Api:
         return JSONResponse(await _in_thread(read))
 
     async def item(self, request: Request) -> Response:
+        _check_parameters(request, "name")
         name = _name(request)
         return JSONResponse(
             await _in_thread(lambda: item_as_dict(one_item(self.collection.store(), name), 0, self.marks.right))
@@ -310,7 +313,10 @@ class Api:
 
     async def _nearest(self, embedding: Callable[[], AnyArray], query: SearchQuery) -> Response:
         def search(store: Store) -> Hits:
-            hits = store.search(embedding(), query.k, where=query.where, group_by=query.group_by)
+            row = embedding()
+            if store.distance == "cosine" and not row.any():
+                raise ValueError("the query is all zeros, which has no cosine distance to any item")
+            hits = store.search(row, query.k, where=query.where, group_by=query.group_by)
             # the store of a server may have noticed only during the search that another model made the index again
             self.collection.check_model(store)
             return hits
@@ -438,6 +444,9 @@ def _check_parameters(request: Request, *known: str) -> None:
     unknown = next((name for name in request.query_params if name not in known), None)
     if unknown is not None:
         raise HTTPException(400, f"there is no parameter {quoted(unknown)}; there are {', '.join(known)}")
+    repeated = next((name for name in known if len(request.query_params.getlist(name)) > 1), None)
+    if repeated is not None:
+        raise HTTPException(400, f"{repeated}: expected one value, got several")
 
 
 def _name(request: Request) -> str:
@@ -458,6 +467,10 @@ async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     detail = ROUTING_ERRORS.get(error.detail, error.detail)
     return error_response(error.status_code, detail)
+
+
+async def _stopping(request: Request, error: Exception) -> Response:
+    return error_response(503, str(error))
 
 
 async def _unknown_error(request: Request, error: Exception) -> Response:

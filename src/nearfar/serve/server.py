@@ -63,6 +63,15 @@ class ImpatientProtocol(H11Protocol):
             self.transport.close()
 
 
+class Server(uvicorn.Server):
+    """A server that tells its application when it begins to stop, before it waits for what is being answered."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        app: Any = self.config.app
+        await app.state.stop()
+        await super().shutdown(sockets)
+
+
 def listen(host: str, port: int) -> socket.socket:
     """Return a socket that listens on an address; port 0 takes a free one.
 
@@ -94,4 +103,4 @@ def serve(app: Any, listener: socket.socket) -> None:
         timeout_keep_alive=15,
         timeout_graceful_shutdown=3,
     )
-    uvicorn.Server(config).run(sockets=[listener])
+    Server(config).run(sockets=[listener])
