@@ -6,13 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
+from safetensors.torch import save_file
 
 from nearfar.data import DataError, Dataset, open_dataset, open_task
 from nearfar.data.checks.training_items import TrainingItems
 from nearfar.data.open import open_whole
+from nearfar.deep.networks.trunks import make_trunk
 from nearfar.report.run import ReportError, report_run
 from nearfar.train import DeepMetric, TrainConfig, TrainError, evaluate_run, open_run, train, train_final
-from nearfar.train.checkpoint import read_about
+from nearfar.train.checkpoint import load_tensors, read_about, save_tensors
 from nearfar.train.features import _stamps
 from nearfar.train.final import final_config, final_summary
 from nearfar.train.task import with_resolved_folder
@@ -215,3 +218,45 @@ def test_nothing_is_said_of_a_test_where_items_are_given_in_python(capsys):
     pairs = [[0, 1], [0, 5], [8, 9], [8, 15]]
     DeepMetric("ContrastiveLoss()", **how, verbose=True).fit(X, pairs=pairs, pair_labels=[1, -1, 1, -1])
     assert "NOT disjoint" not in "".join(capsys.readouterr())
+
+
+def test_a_final_model_of_interpolated_weights_is_the_same_if_it_was_killed_at_its_end(tmp_path, monkeypatch):
+    """Weights of a small network serve as pretrained ones; the run is changed to keep weights half of the way."""
+    pixels = np.random.default_rng(0).integers(0, 256, (32, 16, 16, 3)).astype(np.uint8)
+    np.savez(tmp_path / "images.npz", X=pixels, y=np.arange(32) // 4)
+    trunk = make_trunk("conv4", (3, 16, 16))
+    save_file(trunk.state_dict(), tmp_path / "weights.safetensors")
+    config = TrainConfig.of(
+        data=str(tmp_path / "images.npz"),
+        trunk="conv4",
+        pretrained=str(tmp_path / "weights.safetensors"),
+        lr=0.1,
+        epochs=1,
+        device="cpu",
+    )
+    config = config.replace(embedding_start="whitening", embedding_dim=4, batch_size=8, keep="trained", ks=(1,))
+    made = train(config, tmp_path / "run", progress=False)
+    evaluate_run(made, clustering=False)
+    folder = open_run(made.folder)
+    tensors, about = load_tensors(folder.best)
+    save_tensors(folder.best, tensors, {**about, "kept": "interpolated", "kept_title": "half of the way", "share": 0.5})
+    final = open_run(train_final(made.folder, tmp_path / "final", progress=False).folder)
+    trained = load_tensors(final.trained)[0]
+    kept, about = load_tensors(final.best)
+    assert (about["kept"], about["share"]) == ("interpolated", 0.5)
+    name = next(name for name in kept if name.endswith("0.weight") and "trunk" in name)
+    first = dict(trunk.state_dict())[name.partition("trunk.")[2]]
+    assert_allclose(kept[name], (first + trained[name]) / 2, atol=1e-6)
+    for place in ("interpolate", "add_metric"):  # a kill before the interpolation, and after it
+        with monkeypatch.context() as patch:
+            patch.setattr(f"nearfar.train.trainer.{place}", broken)
+            with pytest.raises(KeyboardInterrupt):
+                train_final(made.folder, tmp_path / place, progress=False)
+        train(None, tmp_path / place, resume=True, progress=False)
+        again, about = load_tensors(tmp_path / place / "best.safetensors")
+        assert about["kept"] == "interpolated"
+        assert all((again[name] == kept[name]).all() for name in kept)
+
+
+def broken(*_):
+    raise KeyboardInterrupt

@@ -26,15 +26,15 @@ from ..deep.networks.embedder import Embedder
 from ..deep.networks.weights import NETWORK
 from ..deep.networks.whiten import Whiten
 from ..numerics.types import AnyArray, Array, Ints
-from .checkpoint import load_tensors, preserve_random_state, read_about, save_tensors
+from .checkpoint import load_tensors, preserve_random_state, save_tensors
 from .class_scores import ClassScores, optimism
 from .closed_forms import FORMS, MAX_WIDTH, choose_form, fitted
 from .config import TrainConfig
 from .features import Floats
 from .metric import MetricChoice, embedded, fitted_whitening, whitened
 from .monitor import searched
-from .run import Run, RunFolder, write_json
-from .setup import Parts, build, make_embedder
+from .run import RunFolder, write_json
+from .setup import Parts, make_embedder
 from .start import start_embedding
 from .task import item_shape
 from .untrained import UntrainedModel
@@ -290,8 +290,9 @@ class Candidates:
             changes = {**model.about, "metric": None}
         save_tensors(folder.trained, tensors, about)
         title = choice.of(choice.kept).title
-        kept = {NETWORK + name: value for name, value in network.state_dict().items()}
-        save_tensors(folder.best, kept, {**about, **changes, "kept": choice.kept, "kept_title": title})
+        save_tensors(
+            folder.best, in_checkpoint(network), {**about, **changes, "kept": choice.kept, "kept_title": title}
+        )
         return network.to(self.device).eval()
 
     def _frozen(self) -> UntrainedModel | None:
@@ -401,24 +402,26 @@ def interpolates(config: TrainConfig) -> bool:
     return config.starts_pretrained and config.embedding_start == "whitening" and not config.freeze_trunk
 
 
-def interpolated(run: Run, share: float) -> Run:
-    """Put the best weights of a run at a share of the way from those before its training to them."""
-    folder = RunFolder(run.folder)
+def interpolate(embedder: Embedder, parts: Parts, folder: RunFolder) -> None:
+    """Put the trained network at the share of the way from the weights before the training that the config says.
+
+    Its weights become those of the checkpoint `best`; the trained ones are first written into `trained`, where a
+    resumed run finds them.
+    """
+    share = parts.config.interpolation
+    assert share is not None
+    tensors, about = load_tensors(folder.best)
+    save_tensors(folder.trained, tensors, about)
     with preserve_random_state():
-        parts = build(run.config, folder.start)
-        embedder = run.embedder
-        assert embedder is not None
-        whitens = isinstance(embedder.metric, Whiten)
-        embedder.metric = nn.Identity()
         before = weights_before(parts).state_dict()
-        embedder.load_state_dict(between(before, embedder.state_dict(), share))
-        if whitens:
-            embedder.metric = fitted_whitening(embedder, parts.train, parts.config)
-    about = read_about(folder.best)
+    embedder.load_state_dict(between(before, embedder.state_dict(), share))
     kept = {"kept": "interpolated", "kept_title": title_of(share), "share": share}
-    tensors = {NETWORK + name: value for name, value in embedder.state_dict().items()}
-    save_tensors(folder.best, tensors, {**about, **kept})
-    return run
+    save_tensors(folder.best, in_checkpoint(embedder), {**about, **kept})
+
+
+def in_checkpoint(embedder: Embedder) -> dict[str, Tensor]:
+    """Return the weights of a network by their names in a checkpoint."""
+    return {NETWORK + name: value for name, value in embedder.state_dict().items()}
 
 
 def title_of(share: float) -> str:

@@ -275,6 +275,9 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     final : str, optional
         Folder of the evaluated run whose settings and length these are, as set by `train_final`: train on all classes
         of the data, including those of the validation and of the test.
+    interpolation : float, optional
+        Share of the way from the weights before the training to those after it at which the network of a final model
+        is, as set by `train_final` if the evaluated run keeps such weights.
     """
 
     data: str
@@ -351,6 +354,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     log_every: AtLeastOne = 10
     tensorboard: bool = False
     final: str | None = None
+    interpolation: Factor | None = None
     origin: Origin | None = (
         None  # not a setting: the file that the settings were read from, and the modules that it may name
     )
@@ -417,6 +421,10 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def _check_final(self) -> None:
         """Refuse settings that need validation classes in a final model, which is trained on all classes."""
         if self.final is None:
+            if self.interpolation is not None:
+                raise TrainError(
+                    "config: interpolation belongs to a final model, and train_final sets it; leave it out"
+                )
             return
         if self.patience is not None:
             raise TrainError(

@@ -32,6 +32,7 @@ ONLY_OF_RUNS = (
     "checkpoint_every",
     "preprocessing",
     "final",
+    "interpolation",
 )
 """Fields that only a run in a folder has."""
 

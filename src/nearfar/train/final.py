@@ -14,7 +14,6 @@ from ..expressions import STRING, Call, Literal, parse, walk
 from ..io.untrusted import read_json
 from ..quoting import count_of
 from .checkpoint import read_about
-from .choice import interpolated
 from .config import TrainConfig, TrainError
 from .loading import folder_and_config
 from .run import Run, RunFolder
@@ -85,8 +84,7 @@ def train_final(
     if kind in ("raw", "frozen"):
         form = str(about["form"]) if is_mapped else "none"
         return save_untrained(config, out, kind=kind, form=form, progress=progress)
-    trained = train(config, out, progress=progress, watchers=watchers)
-    return interpolated(trained, about["share"]) if kind == "interpolated" else trained
+    return train(config, out, progress=progress, watchers=watchers)
 
 
 def final_config(run: Run | str | Path, trust: str | Collection[str] = ()) -> TrainConfig:
@@ -105,7 +103,8 @@ def final_config(run: Run | str | Path, trust: str | Collection[str] = ()) -> Tr
     if metric == "auto":  # a final model has no validation classes, so use what those of the run have decided
         found = about.get("metric")
         metric = "whitening" if isinstance(found, dict) and found.get("kept") else "none"
-    changes = {"patience": None, "metric": metric, "final": os.fspath(folder.path)}
+    share = about["share"] if about.get("kept") == "interpolated" else None
+    changes = {"patience": None, "metric": metric, "final": os.fspath(folder.path), "interpolation": share}
     final = config.replace(epochs=max(1, ceil(epochs)), steps=None, **led, **changes)
     if not epochs.is_integer():
         final = final.replace(steps=steps_of_epochs(final, epochs))

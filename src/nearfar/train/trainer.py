@@ -18,7 +18,7 @@ from ..deep.networks.trunks import inner_place
 from ..deep.networks.weights import TRUNK
 from ..deep.precision import matmul_precision
 from .checkpoint import first_weights, load_tensors, load_tree, save_tensors
-from .choice import choose_model, chooses
+from .choice import choose_model, chooses, interpolate
 from .chunks import backward_of_chunks
 from .config import TrainConfig, TrainError
 from .duration import RunTimer
@@ -267,6 +267,8 @@ class Trainer:
                 self._finish_epoch()
                 self._stop_if_requested(written=True)
             embedder = self._best_network()
+            if embedder is not None and config.interpolation is not None:
+                interpolate(embedder, self.parts, self.folder)
             self.whitening = self._add_metric(embedder)
             embedder = self._choose(embedder)
         finally:
