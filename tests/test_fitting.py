@@ -14,6 +14,7 @@ from nearfar.cli.fitting import fit_to, make_learner
 from nearfar.data import open_dataset, open_task
 from nearfar.models import load_learner
 from nearfar.train import TrainConfig, embed_run, evaluate_run, train
+from nearfar.train.closed_forms import best_form
 
 from . import forking
 from .commands import run
@@ -181,6 +182,33 @@ def test_a_learner_that_is_worse_than_its_rows_is_remarked_on(capsys, monkeypatc
     code, out, err = run(capsys, monkeypatch, *words)
     assert code == 0, err
     assert "Without the learner" not in out
+
+
+@pytest.mark.parametrize("searched", [False, True])
+def test_a_learner_is_compared_with_the_closed_form_that_its_training_rows_choose(
+    searched, capsys, monkeypatch, tmp_path
+):
+    """The columns that differ between classes are the smallest, which only a closed form that scales them can use."""
+    rng = np.random.default_rng(0)
+    y = np.arange(160) // 8
+    X = rng.normal(size=(20, 6))[y] + 0.2 * rng.normal(size=(160, 6))
+    X = np.concatenate([X, 30 * rng.normal(size=(160, 6))], axis=1)
+    X, y, others = (X[:80], y[:80], (X[80:], y[80:])) if searched else (X, y, None)
+    np.savez(tmp_path / "rows.npz", X=X, y=y)
+    words = ["fit", "rows.npz", "RCA()", "--out", "learner.safetensors"]
+    if others is not None:
+        np.savez(tmp_path / "others.npz", X=others[0], y=others[1])
+        words += ["--test", "others.npz"]
+    monkeypatch.chdir(tmp_path)
+    _, out, _ = run(capsys, monkeypatch, *words)
+    (line,) = [line for line in out.splitlines() if line.startswith("closed form (raw rows, ")]
+    task = open_task("rows.npz", test=words[-1] if searched else None, validation=0.0)
+    form = best_form(task.train.array, task.train.labels, of_table=True)
+    expected = nearfar.evaluation.evaluate(form.map(task.test.array), task.test.labels, clustering=False)
+    assert f"Recall@1 {expected.recall_at[1]:.4f}, MAP@R {expected.map_at_r:.4f} (cosine distance)" in line
+    _, out, _ = run(capsys, monkeypatch, "fit", "rows.npz", "LFDA(n_components=1)", *words[3:], "--overwrite")
+    assert "A closed form (raw rows, " in out
+    assert "--rung whitened" in out
 
 
 def test_views_are_standardized_column_by_column(rows, capsys, monkeypatch, tmp_path):

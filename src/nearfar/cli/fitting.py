@@ -109,6 +109,7 @@ def fit_to(
     from ..data.checks.inspection import few_test_classes
     from ..data.checks.training_items import TrainingItems
     from ..data.open import open_whole
+    from ..train.closed_forms import best_form
     from .embedding import is_embeddings
     from .given import refuse_beside_final
     from .saved_learners import items_of, remark
@@ -142,7 +143,9 @@ def fit_to(
     about = f"{task.protocol}{remark(learner, task.train, 'training items')} {choice}"
     if final:
         return f"{about}\nSaved {out}: a final model, which cannot be scored; fit without --final to get a score."
-    scored = score_learner(out, task.test, task.gallery, scale)
+    with stage("choosing a closed form"):
+        form = best_form(X, task.train.labels, task.train.groups, of_table=task.train.kind == "row", seed=seed)
+    scored = score_learner(out, task.test, task.gallery, scale, form)
     remarks = [few_test_classes(int(np.count_nonzero(task.test.class_counts)), task.test.kind, task.protocol)]
     if is_linear(learner) and not standardize:
         remarks.append(scale_warning(task.train))

@@ -35,6 +35,7 @@ from .saved_learners import items_of, remark
 
 if TYPE_CHECKING:
     from ..train import Run
+    from ..train.closed_forms import FittedForm
 
 
 @dataclass(frozen=True)
@@ -185,10 +186,17 @@ def score_data(source: Path, selection: Selection, ks: Sequence[int] = ()) -> Sc
     return _scored(source, embedded, ks)
 
 
-def score_learner(source: Path, dataset: Dataset, gallery: Dataset | None = None, scale: AnyArray | None = None) -> str:
+def score_learner(
+    source: Path,
+    dataset: Dataset,
+    gallery: Dataset | None = None,
+    scale: AnyArray | None = None,
+    form: FittedForm | None = None,
+) -> str:
     """Score a saved learner on items, which search the gallery or each other, and return the table to print.
 
-    If its columns were standardized by their deviations `scale`, a line has the score of standardization alone.
+    If its columns were standardized by their deviations `scale`, a line has the score of standardization alone; another
+    one has that of a closed `form` which the training rows choose.
     """
     gallery_rows = None if gallery is None else embed_with(source, gallery)
     embedded = Embedded(dataset, embed_with(source, dataset), distance_of(source, dataset), gallery, gallery_rows)
@@ -196,26 +204,42 @@ def score_learner(source: Path, dataset: Dataset, gallery: Dataset | None = None
     table = _table(scored.protocol, scored.scores, scored.raw)
     if scored.scores.why_unscored():
         return table
-    worse = "Without the learner, the raw inputs give better neighbors"
-    if scale is None:
-        return "\n".join([table, *_listed(_worse(scored.scores, scored.raw, worse))])
-    rows = items_of(dataset) / scale
-    searched = None if gallery is None else items_of(gallery) / scale
+    lines = [table]
     how = _keywords(source, embedded, ()) | {"gallery_labels": embedded.gallery_labels} | embedded.groups()
-    how["distance"] = "euclidean"  # of standardized columns, whose cosine depends on their means
-    alone = evaluate_embeddings(rows, dataset.labels, gallery=searched, **how, clustering=False)
-    worse = "Without the learner, the standardized inputs give better neighbors"
-    lines = [table, _beside("standardized, without a learner", alone)]
-    return "\n".join([*lines, *_listed(_worse(scored.scores, alone, worse))])
+    rows = items_of(dataset)
+    searched = None if gallery is None else items_of(gallery)
+    baseline = scored.raw
+    inputs = "raw"
+    if scale is not None:
+        how["distance"] = "euclidean"  # of standardized columns, whose cosine depends on their means
+        reached = None if searched is None else searched / scale
+        baseline = evaluate_embeddings(rows / scale, dataset.labels, gallery=reached, **how, clustering=False)
+        inputs = "standardized"
+        lines.append(_beside("standardized, without a learner", baseline))
+    remarks = _worse(scored.scores, baseline, f"Without the learner, the {inputs} inputs give better neighbors")
+    if form is not None:
+        how["distance"] = "cosine"
+        reached = None if searched is None else form.map(searched)
+        simpler = evaluate_embeddings(form.map(rows), dataset.labels, gallery=reached, **how, clustering=False)
+        title = f"{inputs_of(dataset)}, {form.title}"
+        lines.append(_beside(f"closed form ({title})", simpler))
+        remarks += _worse(scored.scores, simpler, f"A closed form ({title}) gives better neighbors", "whitened")
+    return "\n".join([*lines, *_listed(remarks)])
 
 
-def _worse(scores: Scores, simpler: Scores | None, what: str) -> list[str]:
-    """Return a remark on a learner that is worse than its inputs, or nothing."""
+def inputs_of(dataset: Dataset) -> str:
+    """Return what items are called that no model has embedded."""
+    return "raw pixels" if dataset.kind == "image" else "raw rows"
+
+
+def _worse(scores: Scores, simpler: Scores | None, what: str, rung: str = "") -> list[str]:
+    """Return a remark on a learner that is worse than its inputs, or than a rung of the ladder, or nothing."""
     from ..evaluation.worse import both_scores, is_worse
 
     if simpler is None or not is_worse(scores, simpler):
         return []
-    others = "use these, or try another learner or other settings"
+    use = f"use it (`nearfar train --rung {rung}`)" if rung else "use these"
+    others = f"{use}, or try another learner or other settings"
     return [f"{what} ({both_scores(scores, simpler)}): {others}."]
 
 

@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..deep.networks.standardize import standard
 from ..numerics import psd, scatter
 from ..numerics.constraints import LabelPairs
+from ..numerics.standard_columns import standard
 from ..numerics.types import AnyArray, Array, Ints
 from ..numerics.whitening import discriminant_whitening, unit_rows
 
@@ -171,6 +171,44 @@ def fitted(name: str, rows: AnyArray, labels: Ints) -> LinearMap:
     """Fit a form to features (n, d) and their classes (n,)."""
     form = FORMS[name]
     return form.fit(RowsOfClasses(rows, labels, standardized=form.standardized))
+
+
+class FittedForm(NamedTuple):
+    """A closed form that was chosen for rows and fitted to them: its title, and the map."""
+
+    title: str
+    map: LinearMap
+
+
+def best_form(
+    rows: AnyArray, labels: Ints, groups: AnyArray | None = None, *, of_table: bool, seed: int = 0
+) -> FittedForm | None:
+    """Choose a closed form on classes that are held out of some rows, and fit it to all of them.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n, d)
+        Rows to learn from.
+    labels : ndarray of shape (n,)
+        Their classes.
+    groups : ndarray of shape (n,), optional
+        Items of one group are not relevant to each other.
+    of_table : bool
+        Whether columns may have different units, so that they may be standardized.
+    seed : int
+        Seed of the random number generator that holds out classes.
+
+    Returns
+    -------
+    FittedForm or None
+        None if no form is better than the rows as they are, or there are more than `MAX_WIDTH` columns.
+    """
+    if rows.shape[1] > MAX_WIDTH:
+        return None
+    chosen = choose_form(rows, labels, groups, seed=seed, forms=tuple(FORMS if of_table else OF_FEATURES))
+    if chosen.name == "none":
+        return None
+    return FittedForm(chosen.title, fitted(chosen.name, rows, labels))
 
 
 def choose_form(

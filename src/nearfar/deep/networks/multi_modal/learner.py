@@ -13,12 +13,12 @@ from torch import Tensor
 
 from ....estimators.validation import error_context, mark_training_rows
 from ....numerics.checks import numbered
+from ....numerics.standard_columns import standard
 from ....numerics.types import AnyArray
 from ....quoting import count_of
 from ...objective.relations import UNKNOWN
 from ..reconstruction.codecs import squared_error, widths
 from ..reconstruction.learner import ENCODED_ROWS, NetworkLearner
-from ..standardize import standard
 from .modalities import Modalities, MultiCodec, greedy, hide
 
 Self = TypeVar("Self", bound="ViewReconstruction")

@@ -22,10 +22,10 @@ from ....estimators.validation import error_context, mark_training_rows
 from ....io import tensor_file
 from ....io.untrusted import parse_json
 from ....numerics.checks import is_finite
+from ....numerics.standard_columns import standard
 from ....numerics.types import AnyArray
 from ....quoting import PATH, shorten
 from ....settings import check_options, check_settings
-from ..standardize import standard
 from .codecs import ACTIVATIONS, Codec
 
 Self = TypeVar("Self", bound="NetworkLearner")
