@@ -11,13 +11,13 @@ from safetensors.torch import save_file
 from scipy.stats import t
 
 import nearfar
-from nearfar.cli.ladder import TableProgress
 from nearfar.data import open_task
 from nearfar.deep.networks.trunks import make_trunk
 from nearfar.evaluation import evaluate
 from nearfar.report import report_run
 from nearfar.train import TrainConfig, TrainError, embed_run, evaluate_run, ladder, rungs, train
 from nearfar.train.checkpoint import read_about
+from nearfar.train.climbing import RungProgress
 from nearfar.train.closed_forms import choose_form, fitted
 from nearfar.train.expected_work import ExpectedWork
 from nearfar.train.last_stage import split_off
@@ -640,14 +640,15 @@ def test_a_table_of_little_time_has_fewer_items_and_splits(tmp_path, monkeypatch
     assert clock.now <= 150.0
 
 
-def test_progress_is_written_as_lines_into_a_file(capsys):
+def test_progress_is_written_as_lines_into_a_file():
     advanced = []
-    shown = TableProgress(advanced.append, lines=True)
+    lines = []
+    shown = RungProgress(advanced.append, lines.append)
     shown.on_rung("frozen features")
     shown.on_progress(0.3, 70.0)
     shown.on_progress(0.62, 40.0)
     shown.on_rung("last stage trained")
-    assert capsys.readouterr().err.splitlines() == [
+    assert lines == [
         "comparing rungs: frozen features",
         "comparing rungs: last stage trained, 62% done, about 40 s left",
     ]

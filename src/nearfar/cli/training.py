@@ -12,7 +12,7 @@ from ..io.untrusted import images_from
 from ..trust import trusting
 from .encoding import say
 from .given import given, make_config, refuse_beside_final, varied_settings
-from .ladder import time_limit
+from .ladder import check_ladder_options, printers_of_ladder, time_limit
 from .launching import is_first_process, launch
 from .options import (
     ABOUT_DATA,
@@ -92,12 +92,13 @@ def train(
     if devices != 1 and "LOCAL_RANK" not in os.environ:
         launch(devices)
     chosen = given(training, split, items, data=data, objective=objective, seed=seed, keep=keep)
+    from ..train import climb
     from ..train import train as run_training
     from ..train.final import final_summary, train_final
-    from .ladder import check_ladder_options, train_by_ladder
     from .scoring import score_run
 
     check_ladder_options(ladder, rung, resume=resume, devices=devices)
+    progress = not quiet and is_first_process()
     with images_from(*items.images), trusting(*trust):
         if final is not None:
             others = {
@@ -110,18 +111,18 @@ def train(
                 "resume": resume or None,
             }
             refuse_beside_final(others, "has the settings of a scored run")
-            run = train_final(final, out, progress=not quiet and is_first_process(), trust=trust)
+            run = train_final(final, out, progress=progress, trust=trust)
+        elif resume:
+            changed = make_config(chosen, training.recipe, out) if chosen or training.recipe else None
+            run = run_training(changed, out, resume=True, progress=progress)
+        elif devices > 1:
+            run = run_training(make_config(chosen, training.recipe), out, progress=progress)
         else:
-            config = None
-            if not resume or chosen or training.recipe:
-                config = make_config(chosen, training.recipe, out if resume else None)
-            asks_for_rungs = ladder in ("yes", "full") or rung is not None
-            may_need_rungs = ladder is None and not (resume or training.recipe or devices > 1)
-            if asks_for_rungs or may_need_rungs:
-                run = train_by_ladder(config, out, ladder=ladder, rung=rung, quiet=quiet, limit=limit)
-            else:
-                progress = not quiet and is_first_process()
-                run = run_training(config, out, resume=resume, progress=progress, minutes=limit)
+            config = make_config(chosen, training.recipe)
+            if training.recipe is not None and ladder is None:
+                ladder = "no"
+            how = printers_of_ladder(quiet=quiet)
+            run = climb(config, out, ladder=ladder, rung=rung, minutes=limit, progress=progress, **how)
         if is_first_process() and run.config.final is not None:
             if not quiet:
                 say(final_summary(run))
@@ -179,8 +180,8 @@ def compare(
     ladder
         First print the table of `nearfar train --ladder`, with the settings that all objectives share.
     """
+    from ..train.climbing import watched_ladder
     from ..train.paper_tables import is_table
-    from .ladder import table as table_of_rungs
     from .paper_tables import refuse_beside_table, reproduce_to
     from .scoring import compare_to
 
@@ -202,9 +203,9 @@ def compare(
     with images_from(*items.images), trusting(*trust):
         config = make_config(chosen, recipe, varied=varied.keys())
         if ladder == "yes":
-            rungs = table_of_rungs(config, full=False, quiet=quiet)
-            if not quiet:
-                say(f"{rungs}\n", flush=True)
+            printers = printers_of_ladder(quiet=quiet)
+            found = watched_ladder(config, on_line=printers["on_line"])
+            printers["on_ladder"](found)
         numbers = range(3 if seeds is None else seeds)
         comparison = compare_to(config, objectives, numbers, out, jobs=jobs, vary=varied, table_file=table)
     if not quiet:

@@ -14,6 +14,7 @@ HOMES = {
     "TrainConfig": "config",
     "TrainError": "config",
     "train": "trainer",
+    "climb": "climbing",
     "train_final": "final",
     "train_and_compare": "compare",
     "ladder": "rungs",

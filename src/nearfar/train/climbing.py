@@ -1,0 +1,191 @@
+"""Compare the rungs of the ladder, and train the one that is worth its time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+from ..progress import stage
+from .config import TrainConfig, TrainError
+from .duration import duration
+from .run import Run, RunFolder
+from .rungs import Ladder, config_for, default_ladder, write_ladder
+from .rungs import ladder as compare_rungs
+from .time_limit import TimeLimit
+from .trainer import train
+from .untrained import save_untrained
+
+RungName = Literal["auto", "frozen", "whitened", "head", "last-stage", "full"]
+
+ASKED_SPLITS = 5  # splits of the classes, for the rungs that train, if the ladder is requested
+FEW_SPLITS = 3  # the same if it is compared by default, which takes about a minute
+LADDER_SHARE = 0.25  # of the time that is left, for the ladder
+BAR_UNITS = 1000  # of the bar of the ladder
+
+
+def ignore(news: object) -> None:
+    """Do nothing with what becomes known."""
+
+
+def climb(
+    config: TrainConfig,
+    out: str | Path,
+    *,
+    ladder: Literal["no", "yes", "full"] | None = None,
+    rung: RungName | None = None,
+    minutes: float | TimeLimit | None = None,
+    progress: bool = True,
+    on_note: Callable[[str], None] = ignore,
+    on_line: Callable[[str], None] = ignore,
+    on_ladder: Callable[[Ladder], None] = ignore,
+    on_choice: Callable[[str], None] = ignore,
+) -> Run:
+    """Compare the rungs from raw inputs to a trained network, and train one of them.
+
+    The ladder is kept in the folder of the run, for its report.
+
+    Parameters
+    ----------
+    config : TrainConfig
+        Settings of the full training.
+    out : str or Path
+        Folder of the run; it must be new or empty.
+    ladder : {"no", "yes", "full"}, optional
+        Whether to compare the rungs before the training; "full" also trains all weights for every split. By default,
+        they are compared for images and texts with a pretrained trunk, unless `rung` or `minutes` is given: a
+        training with a time limit compares what is cheaper at its end, and has the time for itself.
+    rung : {"auto", "frozen", "whitened", "head", "last-stage", "full"}, optional
+        Rung to train. "auto" takes the one that the ladder recommends, and is the default if the rungs are compared by
+        default or with "full"; otherwise the default is "full".
+    minutes : float, optional
+        Time for all, as for `train`.
+    progress : bool
+        Show the progress of the training.
+    on_note : callable, optional
+        Function that is called with a sentence on why the rungs are not compared, if only the data prevent it.
+    on_line : callable, optional
+        Function that is called with a line when a rung begins: how much is done, and how long the rest takes.
+    on_ladder : callable, optional
+        Function that is called with the ladder when it is there.
+    on_choice : callable, optional
+        Function that is called with the title of the rung that "auto" has taken.
+
+    Returns
+    -------
+    Run
+
+    Raises
+    ------
+    TrainError
+        If the folder is not empty, images are searched by texts, or the training fails.
+
+    Examples
+    --------
+    >>> config = TrainConfig.of(data="photos/", trunk="timm:resnet18", pretrained=True)
+    >>> run = climb(config, "runs/photos", on_ladder=print)  # doctest: +SKIP
+    """
+    limit = None if minutes is None else TimeLimit.of(minutes)
+    if rung is not None:
+        _refuse_second_tower(config, "rung")
+    RunFolder(Path(out)).check_free()  # before the ladder, which takes minutes
+    splits = ASKED_SPLITS
+    if ladder is None and rung is None and limit is None:
+        by_default = default_ladder(config)
+        if by_default.note:
+            on_note(by_default.note)
+        if by_default.runs:
+            ladder = "yes"
+            rung = "auto"
+            splits = FEW_SPLITS
+    found = None
+    if ladder in ("yes", "full"):
+        seconds = None if limit is None else LADDER_SHARE * limit.seconds_left
+        found = watched_ladder(config, full=ladder == "full", splits=splits, seconds=seconds, on_line=on_line)
+        on_ladder(found)
+    if rung is None:
+        rung = "auto" if ladder == "full" else "full"
+    if rung == "auto" and found is not None:
+        name = "full" if found.worth == "raw" else found.worth
+        on_choice(next((row.title for row in found.rows if row.name == name), "all weights trained"))
+    else:
+        name = rung
+    run = _trained(name, config, Path(out), limit=limit, progress=progress, has_ladder=found is not None)
+    if found is not None:
+        write_ladder(found, run.folder)
+    return run
+
+
+def _trained(
+    name: str, config: TrainConfig, out: Path, *, limit: TimeLimit | None, progress: bool, has_ladder: bool
+) -> Run:
+    """Train a rung, or save one that trains nothing."""
+    settings = config_for(name, config)
+    if name == "frozen":
+        # the ladder has begun with the origin of the weights
+        return save_untrained(settings, out, kind="frozen", form="none", progress=progress and not has_ladder)
+    if name == "whitened":
+        return save_untrained(settings, out, progress=progress and not has_ladder)
+    return train(settings, out, progress=progress, minutes=limit)
+
+
+def watched_ladder(
+    config: TrainConfig,
+    *,
+    full: bool = False,
+    splits: int = ASKED_SPLITS,
+    seconds: float | None = None,
+    on_line: Callable[[str], None] = ignore,
+) -> Ladder:
+    """Compare the rungs as `ladder` does, with a bar for the work that is done, and a line when a rung begins.
+
+    There are fewer items and splits if it would take more than the given number of seconds.
+    """
+    _refuse_second_tower(config, "ladder")
+    with stage("comparing rungs", BAR_UNITS) as done:
+        watched = RungProgress(done, on_line)
+        return compare_rungs(
+            config,
+            full=full,
+            splits=splits,
+            seconds=seconds,
+            on_rung=watched.on_rung,
+            on_progress=watched.on_progress,
+        )
+
+
+def _refuse_second_tower(config: TrainConfig, option: str) -> None:
+    """Refuse a ladder with a text trunk: its rungs are those of a single network."""
+    if config.text_trunk is not None:
+        raise TrainError(f"{option}: works only for a single network, so text_trunk must not be given with it")
+
+
+class RungProgress:
+    """Shows how much of the work of the ladder is done: on a bar, and in lines when a rung begins.
+
+    Parameters
+    ----------
+    advance : callable
+        Function that is called with the units of the bar that were done.
+    on_line : callable
+        Function that is called with each line.
+    """
+
+    def __init__(self, advance: Callable[[int], None], on_line: Callable[[str], None]) -> None:
+        self.advance = advance
+        self.on_line = on_line
+        self.done = 0
+        self.left: float | None = None
+
+    def on_rung(self, title: str) -> None:
+        """Say which rung begins, how much is done, and how long the rest takes once this was measured."""
+        left = ""
+        if self.left is not None:
+            left = f", {self.done / BAR_UNITS:.0%} done, about {duration(self.left)} left"
+        self.on_line(f"comparing rungs: {title}{left}")
+
+    def on_progress(self, share: float, left: float) -> None:
+        done = round(BAR_UNITS * share)
+        self.advance(done - self.done)
+        self.done = done
+        self.left = left
