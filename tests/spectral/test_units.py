@@ -109,6 +109,59 @@ def test_a_product_of_scatters_that_underflows_is_one_clear_error(unit):
         fit(nearfar.GMML("auto"), unit * X, Y)
 
 
+# settings with which a learner has no length of its own; without them, its start or its prior has one
+WITHOUT_LENGTHS = {
+    "NCA": {"init_scale": "median"},
+    "FastNCA": {"init_scale": "median"},
+    "MLKR": {"init_scale": "median"},
+    "LSML": {"prior": "covariance"},
+}
+# learners whose bounds are lengths, and that have no setting for them
+WITH_LENGTHS = ("IML",)
+
+
+@pytest.mark.parametrize("method", LEARNERS, ids=lambda method: method.name)
+def test_a_unit_that_is_a_power_of_two_changes_no_digit_and_no_number_of_iterations(method):
+    settings = WITHOUT_LENGTHS.get(method.name, {})
+    plain = fit(make(method, **settings), X, Y)
+    expected = distances(plain, X)
+    for unit in (2.0**-7, 8.0, 2.0**40):
+        scaled = fit(make(method, **settings), unit * X, Y)
+        found = distances(scaled, unit * X)
+        same = np.array_equal(found / (found.max() or 1.0), expected / expected.max())
+        if method.name in WITH_LENGTHS:
+            assert not same
+        else:
+            assert same
+            assert getattr(scaled, "n_iter_", None) == getattr(plain, "n_iter_", None)
+
+
+@pytest.mark.parametrize("unit", [0.125, 4.0])
+def test_bounds_of_iml_are_lengths_so_that_another_unit_is_another_problem(unit):
+    """Both optima are certified, and differ: the pairs that violate a bound, and the pull toward I, are others."""
+    fits = [fit(nearfar.IML(rivals="fixed"), scale * X, Y) for scale in (1.0, unit)]
+    assert all(learner.converged_ and learner.duality_gap_ < 1e-5 for learner in fits)
+    assert abs(fits[0].objective_ - fits[1].objective_) > 0.1
+    first, second = (distances(learner, scale * X) for learner, scale in zip(fits, (1.0, unit), strict=True))
+    assert np.abs(first / first.max() - second / second.max()).max() > 0.05
+
+
+@pytest.mark.parametrize("unit", [2.0**-9, 8.0])
+def test_bounds_that_are_given_are_scaled_together_with_the_rows(unit):
+    """Rows in another unit, and squared distances in the square of it, are the same problem."""
+    settings = (
+        lambda square: nearfar.ITML(bounds=(2.0 * square, 9.0 * square), random_state=0),
+        lambda square: nearfar.OnlineITML(bounds=(2.0 * square, 9.0 * square), random_state=0),
+        lambda square: nearfar.PCCA(reg=0.01 * square, random_state=0),  # its map is in the inverse unit
+    )
+    for make_learner in settings:
+        plain, scaled = make_learner(1.0).fit(X, Y), make_learner(unit**2).fit(unit * X, Y)
+        assert scaled.n_iter_ == plain.n_iter_
+        np.testing.assert_array_equal(
+            distances(scaled, unit * X), distances(plain, X) * (1.0 if isinstance(plain, nearfar.PCCA) else unit)
+        )
+
+
 # learners that state squares of squared distances in the unit of the rows
 FOURTH_POWERS = ("MDSMetric",)
 
@@ -123,6 +176,7 @@ def test_rows_of_any_size_give_a_metric_or_one_clear_error(method, unit):
     said = error_of(learner, unit * X)
     if said:
         assert said.startswith(f"{method.name}: ")
+        assert "\n" not in said
         assert re.search("scale the features|rows hold values above 1e70", said)
     else:
         assert 1e-151 < unit < 1e151

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...estimators.base import FromPairs, Mahalanobis, Workspace, error_context, with_signature_hint
-from ...numerics import checks, gradient_descent, initialization
+from ...numerics import checks, gradient_descent, initialization, scatter
 from ...numerics.constraints import LabelPairs, Pairs
 from ...numerics.optimize import Solution
 from ...numerics.types import AnyArray, Array
@@ -187,6 +187,9 @@ class PCCA(FromPairs, Mahalanobis):
         last = work.start(L0.shape)
         if last is not None:
             L0 = last
-        settings = self._settings("beta", "reg", "pair_weight", "batch_size") | self._search()
-        found = pcca(X, pairs, L0, seed=self.random_state, **settings)
-        return found.with_x(found.x, attributes={})
+        settings = self._settings("beta", "pair_weight", "batch_size") | self._search()
+        # L (x_i - x_j) = (unit L) (x_i - x_j) / unit: the search takes the same steps in any unit of X
+        unit = scatter.unit(X)
+        settings["reg"] = self.reg / unit**2
+        found = pcca(X / unit, pairs, L0 * unit, seed=self.random_state, **settings)
+        return found.with_x(found.x / unit, attributes={})
