@@ -43,7 +43,8 @@ from nearfar.train.compare import Trial, run_trial, slug
 from nearfar.train.features import as_floats
 from nearfar.train.optim import rate_factor
 from nearfar.train.run import write_json
-from nearfar.train.setup import Parts, build
+from nearfar.train.setup import build
+from nearfar.train.training_data import TrainingData
 
 SELECTION, FINAL = (11,), (21, 22, 23)
 EVERY = 4  # each fourth test item is a query of the networks, which compare 2,120 x 2,120 pairs otherwise
@@ -169,33 +170,35 @@ class Learner(NamedTuple):
     scores: Callable[[Tensor, int], NDArray[np.float32]]
 
 
-def relation_learner(parts: Parts, setting: Setting, pretrained: Path, steps: int) -> Learner:
+def relation_learner(data: TrainingData, setting: Setting, pretrained: Path, steps: int) -> Learner:
     trunk = load_embedder(pretrained).trunk
     assert isinstance(trunk, Conv4)
     ways, shots, queries = setting.network["episode"]
     net = MultiScaleRelationNet(Conv4Scales(trunk, skip=1), scale=setting.network["scale"])
-    sampler = EpisodeSampler(parts.train.labels, ways, shots, queries, steps, seed=parts.config.seed)
+    sampler = EpisodeSampler(data.train.labels, ways, shots, queries, steps, seed=data.config.seed)
     return Learner(net, sampler, lambda x, y: net.loss(split_episode(x, y, ways, shots)), partial(relation_scores, net))
 
 
-def similarity_learner(parts: Parts, setting: Setting, _: Path, steps: int) -> Learner:
+def similarity_learner(data: TrainingData, setting: Setting, _: Path, steps: int) -> Learner:
     net = ContinuousSimilarityNet(64, Conv4(), **setting.network)
-    sampler = MPerClassSampler(parts.train.labels, 4, 64, seed=parts.config.seed, rounds=None)
+    sampler = MPerClassSampler(data.train.labels, 4, 64, seed=data.config.seed, rounds=None)
     return Learner(net, sampler, net.loss, partial(similarity_scores, net))
 
 
 NETWORKS = {"MultiScaleRelationNet": relation_learner, "ContinuousSimilarityNet": similarity_learner}
 
 
-def batches(parts: Parts, sampler: BatchSampler, steps: int) -> Iterator[tuple[Tensor, Tensor]]:
+def batches(data: TrainingData, sampler: BatchSampler, steps: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Give as many batches as asked for, augmented."""
-    loader, step = make_loader(parts.train, batch_sampler=sampler, seed=parts.config.seed), 0
+    loader, step = make_loader(data.train, batch_sampler=sampler, seed=data.config.seed), 0
+    generator = data.augment.generator
+    assert generator is not None
     while True:
         for items, labels, _ in loader:
             if step == steps:
                 return
-            parts.generator.manual_seed(int(np.random.SeedSequence((parts.config.seed, step)).generate_state(1)[0]))
-            yield parts.augment(as_floats(items)), labels
+            generator.manual_seed(int(np.random.SeedSequence((data.config.seed, step)).generate_state(1)[0]))
+            yield data.augment(as_floats(items)), labels
             step += 1
 
 
@@ -205,15 +208,15 @@ def train_network(name: str, setting: Setting, config: TrainConfig, folder: Path
     if done.exists():
         found: list[float] = json.loads(done.read_text())
         return found
-    parts = build(config)
-    assert parts.unseen is not None
-    items, labels = all_items(parts.unseen), parts.unseen.labels
+    data = build(config).data
+    assert data.unseen is not None
+    items, labels = all_items(data.unseen), data.unseen.labels
     torch.manual_seed(config.seed)
-    learner = NETWORKS[name](parts, setting, pretrained, parts.steps)
-    factor = rate_factor(config, len(parts.sampler), parts.steps)
+    learner = NETWORKS[name](data, setting, pretrained, data.steps)
+    factor = rate_factor(config, len(data.sampler), data.steps)
     optimizer = torch.optim.Adam(learner.net.parameters(), lr=config.lr)
     curve: list[float] = []
-    for step, batch in enumerate(batches(parts, learner.sampler, parts.steps)):
+    for step, batch in enumerate(batches(data, learner.sampler, data.steps)):
         learner.net.train()
         optimizer.param_groups[0]["lr"] = config.lr * factor(step)
         optimizer.zero_grad()
@@ -222,7 +225,7 @@ def train_network(name: str, setting: Setting, config: TrainConfig, folder: Path
             raise FloatingPointError(f"{setting}: step {step}: the loss is {float(loss)}")
         loss.backward()
         optimizer.step()
-        if step + 1 in (parts.steps // 2, parts.steps):
+        if step + 1 in (data.steps // 2, data.steps):
             learner.net.eval()
             curve.append(retrieval(learner.scores(items, 1), labels)[1])
             if curve[-1] == max(curve):
@@ -236,12 +239,12 @@ def score_network(name: str, setting: Setting, config: TrainConfig, folder: Path
     """Score the best weights on the test classes."""
     done = folder / "scores.json"
     if not done.exists():
-        parts = build(config)
-        learner = NETWORKS[name](parts, setting, pretrained, parts.steps)
+        data = build(config).data
+        learner = NETWORKS[name](data, setting, pretrained, data.steps)
         learner.net.load_state_dict(load_tensors(folder / "best.safetensors")[0])
         learner.net.eval()
-        scores = learner.scores(all_items(parts.task.test), EVERY)
-        recall, map_at_r = retrieval(scores, parts.task.test.labels, EVERY)
+        scores = learner.scores(all_items(data.task.test), EVERY)
+        recall, map_at_r = retrieval(scores, data.task.test.labels, EVERY)
         write_json(done, {"recall_at_1": recall, "map_at_r": map_at_r})
     found: dict[str, float] = json.loads(done.read_text())
     return found

@@ -53,7 +53,7 @@ from nearfar.train import TrainConfig, evaluate_run, train
 from nearfar.train.closed_forms import MAX_WIDTH, choose_form, fitted
 from nearfar.train.defaults import is_of_photographs, settle
 from nearfar.train.features import as_floats, embed, sizes_of
-from nearfar.train.setup import make_embedder
+from nearfar.train.network import make_embedder
 from nearfar.train.task import item_shape
 from nearfar.train.untrained import UntrainedModel
 

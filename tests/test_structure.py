@@ -229,6 +229,16 @@ def test_rooms_import_downwards():
             assert room_of(name) in ALLOWED[room] | GROUND | {room}, f"{module} imports {name}"
 
 
+def test_modules_do_not_import_each_other_in_circles():
+    """Neither directly nor through others, and not for the types of arguments either."""
+    trees = {module: parsed(path) for module, path in PATHS.items()}
+    packages = {f"nearfar.{module}" if module else "nearfar" for module in PACKAGES}
+    named = {f"nearfar.{module}" if module else "nearfar": tree for module, tree in trees.items()}
+    graph = measure.import_graph(measure.imports_within(named, packages), {"top", "types"})
+    assert len(graph) > 400
+    assert not measure.circles(graph), "move what both need into a module that imports neither"
+
+
 def test_rooms_of_deep_import_downwards():
     for module in PATHS:
         room = deep_room(module)

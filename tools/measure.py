@@ -17,7 +17,7 @@ import sys
 import tempfile
 import tokenize
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -283,6 +283,15 @@ def imports_within(trees: dict[str, ast.Module], packages: set[str]) -> Iterator
         yield from visit(tree, module, "top")
 
 
+def import_graph(found: Iterable[Import], places: set[str]) -> dict[str, set[str]]:
+    """Return the modules that each module imports, in some of the places of an import."""
+    graph: dict[str, set[str]] = {}
+    for item in found:
+        if item.where in places:
+            graph.setdefault(item.module, set()).add(item.name)
+    return graph
+
+
 def circles(graph: dict[str, set[str]]) -> list[set[str]]:
     """Return the groups of modules that import each other, directly or through others."""
 
@@ -307,16 +316,12 @@ def print_house() -> None:
     packages = {module for module, path in paths.items() if path.name == "__init__.py"}
     trees = {module: parse(path) for module, path in paths.items()}
     found = list(imports_within(trees, packages))
-    graphs: dict[str, dict[str, set[str]]] = {"top": {}, "types": {}}
-    for item in found:
-        if item.where != "function":
-            graphs["types"].setdefault(item.module, set()).add(item.name)
-        if item.where == "top":
-            graphs["top"].setdefault(item.module, set()).add(item.name)
+    at_top = import_graph(found, {"top"})
+    with_types = import_graph(found, {"top", "types"})
 
     @cache
     def chain(module: str) -> int:
-        return 1 + max(map(chain, graphs["top"].get(module, ())), default=0)
+        return 1 + max(map(chain, at_top.get(module, ())), default=0)
 
     classes = [node for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     heads = [" ".join(map(ast.unparse, [*node.bases, *node.decorator_list])) for node in classes]
@@ -337,7 +342,7 @@ def print_house() -> None:
         "lines of cli/": sum(len(paths[module].read_text(encoding="utf-8").splitlines()) for module in cli),
         "modules that cli/ imports": len({item.name for item in found if item.module in cli} - cli),
         "configs that train/ replaces": len(changed),
-        "circles, with types": len(circles(graphs["types"])),
+        "circles, with types": len(circles(with_types)),
         "imports in functions": sum(item.where == "function" for item in found),
         "longest chain of imports": max(map(chain, trees)),
         "public functions in several modules": sum(n > 1 and name[0] != "_" for name, n in functions.items()),

@@ -66,14 +66,14 @@ def test_a_small_network_learns_to_embed_as_a_run_does(tmp_path) -> None:
     )
     text = f"Distill(teacher='{teacher.folder}')"
     config = TrainConfig.of(trunk="mlp(width=8, depth=1)", objective=text, epochs=3, **data)
-    parts = building.build(config)
-    (term,) = parts.step.objective.terms
-    np.testing.assert_allclose(term.table, embed_run(teacher, parts.train), rtol=1e-6)
+    loop = building.build(config)
+    (term,) = loop.trainable.objective.terms
+    np.testing.assert_allclose(term.table, embed_run(teacher, loop.data.train), rtol=1e-6)
     assert repr(term) == text
     student = train(config, tmp_path / "s", progress=False)
     lines = [json.loads(line)["parts"]["Distill"] for line in (student.folder / "log.jsonl").read_text().splitlines()]
     assert lines[-1] < 0.5 * lines[0]
-    rows = [embed_run(run, parts.unseen) for run in (teacher, student)]
+    rows = [embed_run(run, loop.data.unseen) for run in (teacher, student)]
     similar = [rows[k] @ rows[k].T / np.outer(*2 * [np.linalg.norm(rows[k], axis=1)]) for k in (0, 1)]
     assert np.corrcoef(similar[0].ravel(), similar[1].ravel())[0, 1] > 0.8
 

@@ -14,7 +14,7 @@ from nearfar.deep.networks.multi_scale_relation import MultiScaleRelationNet
 from nearfar.deep.networks.pair_terms import PairTerm, episode_of
 from nearfar.deep.networks.scales import Conv4Scales
 from nearfar.deep.objective.parser import parse_objective
-from nearfar.train.setup import Step, as_sum
+from nearfar.train.network import Trainable, as_sum
 
 RELATION = "MultiScaleRelationNet(channels=(8, 8), width=4, hidden=5)"
 SIMILARITY = "ContinuousSimilarityNet(relations=3, hidden=5, balanced=False)"
@@ -29,7 +29,7 @@ def embedder():
 
 def step(text):
     torch.manual_seed(1)
-    return Step(embedder(), as_sum(parse_objective(text, num_classes=10, embedding_dim=6)))
+    return Trainable(embedder(), as_sum(parse_objective(text, num_classes=10, embedding_dim=6)))
 
 
 def images(n=8):
@@ -150,7 +150,7 @@ def test_bad_use_is_named():
         made(images(3), torch.arange(3))
     with pytest.raises(ValueError, match="channels must be up to 4 times 8"):
         step("MultiScaleRelationNet()")(images(), Y)
-    rows = Step(Embedder(MLP(6, width=8), 4), as_sum(parse_objective("MultiScaleRelationNet()", embedding_dim=4)))
+    rows = Trainable(Embedder(MLP(6, width=8), 4), as_sum(parse_objective("MultiScaleRelationNet()", embedding_dim=4)))
     with pytest.raises(ValueError, match="needs images and the trunk conv4"):
         rows(torch.rand(8, 6), Y)
     with pytest.raises(ValueError, match="has no setting 'ways'"):

@@ -32,7 +32,7 @@ from nearfar.train.choice import Candidate, Choice, best_of, gain_and_error
 from nearfar.train.class_scores import left_out, optimism
 from nearfar.train.closed_forms import FORMS, OF_FEATURES, choose_form, fitted
 from nearfar.train.features import embed
-from nearfar.train.loading import load_step
+from nearfar.train.loading import load_trainable
 from nearfar.train.scoring import raw_items
 from nearfar.train.untrained import UntrainedModel, save_untrained
 
@@ -236,7 +236,7 @@ def test_what_is_kept_is_loaded_scored_and_embedded_as_it_was_chosen(tmp_path, k
     trained = evaluate_run(tmp_path / "run", which="trained", clustering=False)
     assert kept.scores.map_at_r > trained.scores.map_at_r
     assert "prefer to the trained network" in kept.protocol
-    assert load_step(tmp_path / "run").embedder.embedding_dim == 2  # the trained one
+    assert load_trainable(tmp_path / "run").embedder.embedding_dim == 2  # the trained one
     assert load_embedder(tmp_path / "run", "trained").embedding_dim == 2
     loaded = DeepMetric.load(tmp_path / "run")
     items = [str(tmp_path / "photos" / name) for name in task.test.names] if "images" in kind else task.test.array

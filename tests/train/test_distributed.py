@@ -17,7 +17,7 @@ from nearfar.cli.launching import MESSAGE_FOLDER, first_failure
 from nearfar.cli.own_code import folder_of_own_modules
 from nearfar.train import TrainConfig, TrainError, open_run, train
 from nearfar.train.checkpoint import load_tensors, read_about
-from nearfar.train.setup import Step
+from nearfar.train.network import Trainable
 from tests.commands import run
 
 from .. import forking
@@ -109,7 +109,7 @@ class Stopped(Exception):
 
 def broken_off(config: TrainConfig, folder: Path) -> None:
     """Train until every process fails in its fifth batch."""
-    plain, calls = Step.forward, []
+    plain, calls = Trainable.forward, []
 
     def forward(self, items, labels=None, ids=None):
         calls.append(1)
@@ -117,13 +117,13 @@ def broken_off(config: TrainConfig, folder: Path) -> None:
             raise Stopped
         return plain(self, items, labels, ids)
 
-    Step.forward = forward
+    Trainable.forward = forward
     try:
         train(config, folder, progress=False)
     except Stopped:
         pass
     finally:
-        Step.forward = plain
+        Trainable.forward = plain
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from PIL import Image
 
 from nearfar import SmartMiningSampler
 from nearfar.deep import EmbeddingSampler
-from nearfar.train import DeepMetric, TrainConfig, TrainError, train
+from nearfar.train import DeepMetric, TrainConfig, TrainError, network, train
 from nearfar.train import setup as building
 from nearfar.train import state as states
 from tests.train.test_runs import assert_same, broken_off
@@ -57,7 +57,7 @@ def test_a_resumed_run_is_the_run_unbroken(tmp_path, monkeypatch, rows, name) ->
 
 def test_batches_hold_the_neighbors_in_embeddings_of_the_start_of_the_epoch(tmp_path, monkeypatch, rows) -> None:
     given, batches = [], []
-    refit, forward = SmartMiningSampler.refit, building.Step.forward
+    refit, forward = SmartMiningSampler.refit, network.Trainable.forward
 
     def watched_refit(self, embeddings):
         given.append(np.array(embeddings))
@@ -66,18 +66,18 @@ def test_batches_hold_the_neighbors_in_embeddings_of_the_start_of_the_epoch(tmp_
     def watched_forward(self, items, labels=None, ids=None):
         if labels is not None:
             batches.append((len(given) - 1, items.clone(), ids.clone()))
-        elif len(items) == len(parts.train):
+        elif len(items) == len(loop.data.train):
             assert not self.training
         return forward(self, items, labels, ids)
 
     config = config_of(rows, "mined", epochs=2)
-    parts = building.build(config)
+    loop = building.build(config)
     monkeypatch.setattr(SmartMiningSampler, "refit", watched_refit)
-    monkeypatch.setattr(building.Step, "forward", watched_forward)
+    monkeypatch.setattr(network.Trainable, "forward", watched_forward)
     train(config, tmp_path / "run", progress=False)
     assert len(given) == 2
     assert not np.array_equal(*given)
-    labels = parts.train.labels
+    labels = loop.data.train.labels
     for epoch, _, ids in batches:
         rows_now = given[epoch] / np.linalg.norm(given[epoch], axis=1, keepdims=True)
         for anchor, _, *negatives in ids.numpy().reshape(-1, 4):
@@ -90,7 +90,7 @@ def test_batches_hold_the_neighbors_in_embeddings_of_the_start_of_the_epoch(tmp_
 def test_every_batch_trains_the_group_of_its_cluster(tmp_path, monkeypatch, rows) -> None:
     moved = []
     config = config_of(rows, "divided", epochs=3, objective="DivideAndConquer(ContrastiveLoss(), groups=3)")
-    plain = building.Step.value
+    plain = network.Trainable.value
 
     def value(self, features, items, labels, ids):
         result = plain(self, features, items, labels, ids)
@@ -101,7 +101,7 @@ def test_every_batch_trains_the_group_of_its_cluster(tmp_path, monkeypatch, rows
             moved.append((cluster, slopes.any(0).tolist()))
         return result
 
-    monkeypatch.setattr(building.Step, "value", value)
+    monkeypatch.setattr(network.Trainable, "value", value)
     train(config, tmp_path / "run", progress=False)
     assert len({cluster for cluster, _ in moved}) == 3
     for cluster, dims in moved:

@@ -96,16 +96,16 @@ def test_runs_learn_from_episodes(tmp_path, small, mode, objective) -> None:
 
 @pytest.mark.slow
 def test_the_numbers_of_the_items_reach_the_objective_of_episodes(tmp_path, small) -> None:
-    parts = build(small())
-    own = f"MarginLoss(per_sample={len(parts.train)}, nu=0.1)"
+    loop = build(small())
+    own = f"MarginLoss(per_sample={len(loop.data.train)}, nu=0.1)"
     objective = f"CrossBatchMemory(loss=ContrastiveLoss(), size=50) + {own}"
     config = small(objective=objective, epochs=1, weight_decay=0, episodes="fomaml", shots=1)
     found, _ = load_tensors(train(config, tmp_path / "run", progress=False).folder / "last.safetensors")
-    seen = [np.asarray(batch) for batch in parts.sampler]
+    seen = [np.asarray(batch) for batch in loop.data.sampler]
     ids = found["objective.terms.0.ids"]
     assert set(ids.tolist()) <= set(np.concatenate(seen).tolist())
-    assert_array_equal(found["objective.terms.0.classes"], parts.train.labels[ids])
-    queries = [batch[episode_of(torch.tensor(parts.train.labels[batch]), 1).query] for batch in seen]
+    assert_array_equal(found["objective.terms.0.classes"], loop.data.train.labels[ids])
+    queries = [batch[episode_of(torch.tensor(loop.data.train.labels[batch]), 1).query] for batch in seen]
     learned = found["objective.terms.1.sample_offsets"].nonzero().flatten()
     assert set(learned.tolist()) == set(np.concatenate(queries).tolist())
 

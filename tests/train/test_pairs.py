@@ -25,9 +25,9 @@ from nearfar.deep.networks.identity import Identity
 from nearfar.deep.networks.trunks import make_trunk
 from nearfar.train import TrainConfig, TrainError, embed_run, evaluate_run, load_embedder, train
 from nearfar.train.checkpoint import load_tensors
+from nearfar.train.network import as_sum
 from nearfar.train.pairs import PairFeatures, check_objective, value_both_ways
 from nearfar.train.run import RunFolder
-from nearfar.train.setup import as_sum
 
 from ..conftest import prepare_transformers
 from ..processes import run_in_processes

@@ -6,13 +6,13 @@ import signal
 import numpy as np
 import pytest
 
-from nearfar.train import TrainConfig, TrainError, evaluate_run, plan, rungs, train
+from nearfar.train import TrainConfig, TrainError, evaluate_run, plan, train
 from nearfar.train.checkpoint import read_about
 from nearfar.train.forecast import EnoughTimed
 from nearfar.train.optim import rate_factor
-from nearfar.train.plan import Amounts, BatchTimes, Plan, Speed, planned, seconds_after, steps_in_time
+from nearfar.train.plan import Amounts, BatchTimes, Speed, planned, seconds_after, steps_in_time
 from nearfar.train.run import RunFolder
-from nearfar.train.time_limit import TimeLimit
+from nearfar.train.time_limit import TimeLimit, TimePlan
 from nearfar.train.watchers import Watcher
 
 from ..commands import run
@@ -206,7 +206,7 @@ def test_a_trial_leaves_nothing_and_counts_the_batches_of_a_pass(rows, tmp_path)
     found, batches = plan.measure(rows, task, TimeLimit(0.01), None)
     assert all(value >= 0 for value in found)
     assert found.batch > 0
-    assert batches == len(rungs.build(settled).sampler)
+    assert batches == len(plan.build(settled).data.sampler)
     assert [path.name for path in tmp_path.iterdir()] == ["rows.npz"]
 
 
@@ -252,6 +252,6 @@ def test_a_resumed_run_has_no_minutes(rows, tmp_path):
 
 def test_a_plan_knows_when_the_last_batch_has_to_end():
     clock = Clock()
-    found = Plan(photos(), after=20.0, sentence="", limit=TimeLimit(1, clock))
+    found = TimePlan(photos(), after=20.0, sentence="", limit=TimeLimit(1, clock))
     clock.now = 30.0
     assert found.seconds_to_train == 10.0

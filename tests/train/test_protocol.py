@@ -92,11 +92,11 @@ def test_squash_keeps_what_a_central_square_cuts_off() -> None:
 def test_data_are_not_cut_before_they_are_squashed_or_cropped(archives) -> None:  # noqa: F811  # the fixture
     data = f"cub:{archives / 'cub'}"
     for settings in ({"squash": True}, {"augment": "resized_crop(size=16, whole=True)"}):
-        parts = build(TrainConfig.of(data=data, **RUN, **settings))
-        assert parts.task.train.read(0).shape == (16, 20, 3)
-        items, _, _ = next(parts.batches(0, 0))
+        loop = build(TrainConfig.of(data=data, **RUN, **settings))
+        assert loop.data.task.train.read(0).shape == (16, 20, 3)
+        items, _, _ = next(loop.data.batches(0, 0, torch.device("cpu")))
         assert items.shape[2:] == (16, 16)
-    assert parts.augment.parts == []
+    assert loop.data.augment.parts == []
 
 
 def test_crops_of_whole_photographs_are_the_same_for_any_number_of_workers(tmp_path) -> None:

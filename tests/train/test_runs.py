@@ -19,12 +19,23 @@ from nearfar.data.decode import BadImageError
 from nearfar.deep.networks.weights import TrunkError
 from nearfar.deep.objective.terms import SetTerm
 from nearfar.deep.proxies.class_proxies import NeighborProxyLoss
-from nearfar.train import TrainConfig, TrainError, Watcher, embed_run, evaluate_run, load_embedder, open_run, train
+from nearfar.train import (
+    TrainConfig,
+    TrainError,
+    Watcher,
+    embed_run,
+    evaluate_run,
+    load_embedder,
+    network,
+    open_run,
+    train,
+)
 from nearfar.train import setup as building
 from nearfar.train.checkpoint import load_tensors, read_about, replace_file, save_tensors
 from nearfar.train.features import embed
-from nearfar.train.loading import load_step
+from nearfar.train.loading import load_trainable
 from nearfar.train.monitor import EpochScores, score_unseen_and_seen
+from nearfar.train.optim import param_groups
 from nearfar.train.run import RunFolder
 from nearfar.train.scoring import task_of
 from nearfar.train.watchers import ProgressLine, line, summary
@@ -122,7 +133,7 @@ def test_training_is_better_than_nothing(tmp_path, small) -> None:
 
 def broken_off(monkeypatch, folder: Path, step: int, config) -> None:
     """Train until Ctrl-C comes after `step` batches."""
-    plain = building.Step.forward
+    plain = network.Trainable.forward
     count = 0
 
     def forward(self, items, labels=None, ids=None):
@@ -135,7 +146,7 @@ def broken_off(monkeypatch, folder: Path, step: int, config) -> None:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests run with it ignored
     try:
         with monkeypatch.context() as patch:
-            patch.setattr(building.Step, "forward", forward)
+            patch.setattr(network.Trainable, "forward", forward)
             with pytest.raises(KeyboardInterrupt):
                 train(config, folder, progress=False)
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -161,7 +172,7 @@ def test_ctrl_c_writes_a_checkpoint_and_resuming_changes_nothing(tmp_path, monke
 KILLED = """
 import os, signal, sys
 from nearfar.train import TrainConfig, train
-from nearfar.train.setup import Step
+from nearfar.train.network import Trainable
 
 def deadly(plain, left, counts):
     def call(*args):
@@ -174,7 +185,7 @@ def deadly(plain, left, counts):
 
 what, count = sys.argv[3], int(sys.argv[4])
 if what == "batch":
-    Step.forward = deadly(Step.forward, count, lambda *args: True)
+    Trainable.forward = deadly(Trainable.forward, count, lambda *args: True)
 else:  # when a file gets its name the count-th time
     os.replace = deadly(os.replace, count, lambda old, new: os.path.basename(new) == what)
 train(TrainConfig.from_json(sys.argv[1]), sys.argv[2], progress=False)
@@ -233,7 +244,7 @@ def scores_of(monkeypatch, values):
     """Let the evaluations of the next run score these on the unseen classes."""
     given = iter(values)
     monkeypatch.setattr(
-        "nearfar.train.trainer.score_unseen_and_seen", lambda parts: EpochScores({"unseen_map_at_r": next(given)})
+        "nearfar.train.trainer.score_unseen_and_seen", lambda loop: EpochScores({"unseen_map_at_r": next(given)})
     )
 
 
@@ -276,9 +287,9 @@ def test_averaged_weights_are_evaluated_kept_and_resumed(tmp_path, monkeypatch, 
         whole = train(config, tmp_path / "whole", progress=False)
     assert whole.best_epoch == 2  # the best checkpoint is that of the last step
     torch.manual_seed(config.seed)
-    parts = building.build(config)
-    groups = building.param_groups(parts.step.embedder, parts.step.objective, config)
-    named = {id(p): name for name, p in parts.step.named_parameters()}
+    loop = building.build(config)
+    groups = param_groups(loop.trainable.embedder, loop.trainable.objective, config)
+    named = {id(p): name for name, p in loop.trainable.named_parameters()}
     trained = [p for group in groups for p in group["params"]]
     averages = [p.detach().clone() for p in trained]
     for t, values in enumerate(after, 1):
@@ -584,9 +595,9 @@ class Spoiled(SetTerm):
     ],
 )
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, monkeypatch, small, gradient, message) -> None:
-    plain = building.parse_objective
+    plain = network.parse_objective
     spoiled = lambda text, **sizes: plain(text, **sizes) + Spoiled(26, gradient)  # noqa: E731
-    monkeypatch.setattr(building, "parse_objective", spoiled)
+    monkeypatch.setattr(network, "parse_objective", spoiled)
     with pytest.raises(TrainError, match=message):
         train(small(), tmp_path / "run", progress=False)
     assert all(torch.isfinite(value).all() for value in weights(tmp_path / "run").values())
@@ -687,10 +698,10 @@ def test_frozen_features_are_those_of_the_network(tmp_path, small) -> None:
     from nearfar.data import open_task
     from nearfar.train.setup import build
 
-    parts = build(small(freeze_trunk=True, trunk="conv4(width=8)", image_size=16))
+    loop = build(small(freeze_trunk=True, trunk="conv4(width=8)", image_size=16))
     task = open_task("digits", image_size=16)
-    expected = embed(parts.step.embedder, task.train, layer="pooled", image_size=16)
-    np.testing.assert_allclose(parts.train.array, expected, rtol=1e-6)
+    expected = embed(loop.trainable.embedder, task.train, layer="pooled", image_size=16)
+    np.testing.assert_allclose(loop.data.train.array, expected, rtol=1e-6)
 
 
 @pytest.mark.slow
@@ -698,7 +709,7 @@ def test_frozen_features_are_those_of_the_network(tmp_path, small) -> None:
 def test_a_trunk_is_held_for_some_epochs(tmp_path, monkeypatch, small, step) -> None:
     network = {"trunk": "conv4(width=4)", "image_size": 16}
     config = small(**network, freeze_epochs=1, epochs=1, lr=3e-3, weight_decay=0.1, clip=1.0)
-    start = building.build(config).step.embedder.state_dict()
+    start = building.build(config).trainable.embedder.state_dict()
     first = weights(train(config, tmp_path / "first", progress=False).folder)
     long = config.replace(epochs=2)
     whole = train(long, tmp_path / "whole", progress=False)
@@ -726,9 +737,9 @@ def test_computed_proxies_begin_each_epoch_with_the_embeddings_of_all_training_i
     with monkeypatch.context() as patch:
         patch.setattr(NeighborProxyLoss, "refit", refit)
         whole = train(config, tmp_path / "whole", progress=False)
-    parts = building.build(config)
-    np.testing.assert_allclose(seen[0][0], embed(parts.step.embedder, parts.train), rtol=1e-5, atol=1e-6)
-    assert_array_equal(seen[0][1], parts.train.labels)
+    loop = building.build(config)
+    np.testing.assert_allclose(seen[0][0], embed(loop.trainable.embedder, loop.data.train), rtol=1e-5, atol=1e-6)
+    assert_array_equal(seen[0][1], loop.data.train.labels)
     assert len(seen) == config.epochs
     assert not torch.equal(seen[0][2], seen[1][2])
     last = weights(whole.folder)["objective.terms.1.proxies"]
@@ -751,43 +762,43 @@ def test_proxies_of_moments_are_not_set_from_embeddings(tmp_path, monkeypatch, s
 
 
 def test_the_numbers_of_the_items_reach_the_objective(tmp_path, small) -> None:
-    parts = building.build(small())
-    own = f"MarginLoss(per_sample={len(parts.train)}, nu=0.1)"
+    loop = building.build(small())
+    own = f"MarginLoss(per_sample={len(loop.data.train)}, nu=0.1)"
     config = small(objective=f"CrossBatchMemory(loss=ContrastiveLoss(), size=50) + {own}", epochs=1, weight_decay=0)
     found = weights(train(config, tmp_path / "run", progress=False).folder)
-    seen = [number for batch in parts.sampler for number in batch]
+    seen = [number for batch in loop.data.sampler for number in batch]
     ids = found["objective.terms.0.ids"]
     assert sorted(ids.tolist()) == sorted(seen[-50:])
-    assert_array_equal(found["objective.terms.0.classes"], parts.train.labels[ids])
+    assert_array_equal(found["objective.terms.0.classes"], loop.data.train.labels[ids])
     assert set(found["objective.terms.1.sample_offsets"].nonzero().flatten().tolist()) == set(seen)
 
 
 def test_a_run_lends_its_embedding_layer(small) -> None:
     objective = "EnergyConfusion(mode='ecaml_code', layer='embedding')"
-    step = building.build(small(objective=objective)).step
+    trainable = building.build(small(objective=objective)).trainable
     torch.manual_seed(0)
     items, labels = torch.rand(12, 64), torch.arange(12) // 4
-    step(items, labels).backward()
-    assert step.embedder.layer.weight.grad.abs().max() > 1e-3
-    assert all(w.grad is None for w in step.embedder.trunk.parameters())
-    assert len(list(step.objective.parameters())) == 0
-    value = building.build(small(objective="FisherTripletLoss(layer='embedding', ridge=10.0)")).step(items, labels)
-    plain = building.build(small(objective="FisherTripletLoss()")).step
+    trainable(items, labels).backward()
+    assert trainable.embedder.layer.weight.grad.abs().max() > 1e-3
+    assert all(w.grad is None for w in trainable.embedder.trunk.parameters())
+    assert len(list(trainable.objective.parameters())) == 0
+    value = building.build(small(objective="FisherTripletLoss(layer='embedding', ridge=10.0)")).trainable(items, labels)
+    plain = building.build(small(objective="FisherTripletLoss()")).trainable
     expected = plain(items, labels) + (2 - 2 * 0.01) * 10 * plain.embedder.layer.weight.square().sum()
     torch.testing.assert_close(value, expected)
 
 
 def test_embeddings_that_are_not_finite_are_told_as_such(small) -> None:
-    parts = building.build(small())
-    parts.prepare()
-    assert score_unseen_and_seen(parts).by_name
+    loop = building.build(small())
+    loop.prepare()
+    assert score_unseen_and_seen(loop).by_name
     with torch.no_grad():
-        for weight in parts.step.embedder.parameters():  # finite, as before the last steps of a training that diverges
+        for weight in loop.trainable.embedder.parameters():  # finite, as before a training diverges
             weight.fill_(1e30)
     with pytest.raises(
         TrainError, match=r"^the network gives embeddings of .* that are not finite; lower the learning rate"
     ):
-        score_unseen_and_seen(parts)
+        score_unseen_and_seen(loop)
 
 
 def test_a_loss_that_overflows_is_told_without_a_warning(tmp_path, small, recwarn) -> None:
@@ -801,8 +812,8 @@ def test_a_loss_that_overflows_is_told_without_a_warning(tmp_path, small, recwar
 
 
 def test_random_batches_tell_the_objective_the_sizes_of_the_classes(tmp_path, small) -> None:
-    parts = building.build(small())
-    shares = torch.tensor(parts.train.class_counts) / len(parts.train)
+    loop = building.build(small())
+    shares = torch.tensor(loop.data.train.class_counts) / len(loop.data.train)
     assert shares.unique().numel() > 1
     own = str([1] * (len(shares) - 1) + [2])
     for objective, sampler, expected in (
@@ -812,8 +823,8 @@ def test_random_batches_tell_the_objective_the_sizes_of_the_classes(tmp_path, sm
         ("DeepFisherLoss(class_counts=None)", "random", torch.full_like(shares, 1 / len(shares))),
         ("DeepFisherLoss()", "m_per_class:8", torch.full_like(shares, 1 / len(shares))),
     ):
-        step = building.build(small(objective=objective, sampler=sampler)).step
-        found = [value for name, value in step.objective.state_dict().items() if name.endswith("shares")]
+        trainable = building.build(small(objective=objective, sampler=sampler)).trainable
+        found = [value for name, value in trainable.objective.state_dict().items() if name.endswith("shares")]
         assert found, objective
         for value in found:
             torch.testing.assert_close(value, expected.to(value))
@@ -884,17 +895,18 @@ def test_turned_images_are_those_of_a_run_that_goes_on(tmp_path, small) -> None:
     first = building.build(config)
     assert first.config.image_size == 84  # found in the images
     again = building.build(first.config)
-    for one, other in zip(first.batches(0, 0), again.batches(0, 0), strict=True):
+    batches = [loop.data.batches(0, 0, torch.device("cpu")) for loop in (first, again)]
+    for one, other in zip(*batches, strict=True):
         assert all(map(torch.equal, one, other))
 
 
 @pytest.mark.slow
 def test_symmetries_are_more_training_classes(tmp_path, small) -> None:
     config = small(trunk="conv4(width=4)", image_size=16, batch_size=16, steps=2, symmetries="rotations")
-    parts = building.build(config)
+    loop = building.build(config)
     plain = building.build(small(trunk="conv4(width=4)", image_size=16))
-    assert len(parts.train.classes) == 4 * len(plain.train.classes)
-    assert parts.unseen.classes == plain.unseen.classes
+    assert len(loop.data.train.classes) == 4 * len(plain.data.train.classes)
+    assert loop.data.unseen.classes == plain.data.unseen.classes
     run = train(config, tmp_path / "run", progress=False)
     result = evaluate_run(run, clustering=False)
     assert result.scores.n_classes == len(plain.task.test.classes)
@@ -987,19 +999,19 @@ def test_no_size_that_a_checkpoint_states_is_trusted(tmp_path, small) -> None:
             file.write_bytes(written)
             rewritten(file, **about)
             with pytest.raises(TrainError, match=r"positive integers|do not belong together|'shape' is missing"):
-                load_step(run.folder)
+                load_trainable(run.folder)
     for number in numbers:
         file.write_bytes(written)
         rewritten(file, num_classes=number)
         if number in (2**20, 2**31 - 1):  # no loss of this run has a weight for each class
             continue
         with pytest.raises(TrainError, match=r"classes must be a positive integer|'num_classes' is missing"):
-            load_step(run.folder)
+            load_trainable(run.folder)
     file.write_bytes(written)
     for number in (1, 2**31 - 1, 2**40, 10**400):
         (run.folder / "config.json").write_text(json.dumps({**config, "embedding_dim": number}))
         with pytest.raises(TrainError, match=r"do not belong together|embedding_dim"):
-            load_step(run.folder)
+            load_trainable(run.folder)
 
 
 @pytest.mark.slow
@@ -1010,7 +1022,7 @@ def test_damaged_checkpoints_are_one_clear_error(tmp_path, small) -> None:
         evaluate_run(run)
     rewritten(run.folder / "best.safetensors", num_classes=None)
     with pytest.raises(TrainError, match=r"best.safetensors: damaged, .*'num_classes' is missing"):
-        load_step(run.folder)
+        load_trainable(run.folder)
     rewritten(run.folder / "best.safetensors", shape=None)
     with pytest.raises(TrainError, match=r"best.safetensors: damaged, .*'shape' is missing"):
         load_embedder(run.folder)

@@ -10,8 +10,7 @@ from PIL import Image
 
 from nearfar.data import open as opening
 from nearfar.data.open import open_task
-from nearfar.train import DeepMetric, TrainConfig, embed_run, evaluate_run, load_embedder, train
-from nearfar.train import setup as building
+from nearfar.train import DeepMetric, TrainConfig, embed_run, evaluate_run, load_embedder, network, train
 from nearfar.train import task as tasks
 from nearfar.train.scoring import task_of
 from nearfar.train.untrained import save_untrained
@@ -31,8 +30,8 @@ def calls(monkeypatch) -> Counter:
         return called
 
     monkeypatch.setattr(tasks, "open_task", count("data", tasks.open_task))
-    made = count("network", building.make_embedder)
-    for place in ("nearfar.train.setup", "nearfar.train.loading"):
+    made = count("network", network.make_embedder)
+    for place in ("nearfar.train.network", "nearfar.train.loading"):
         monkeypatch.setattr(f"{place}.make_embedder", made)
     monkeypatch.setattr(TrainConfig, "from_json", count("settings", TrainConfig.from_json))
     return counted

@@ -46,8 +46,8 @@ def test_a_standardized_network_is_one_of_standardized_rows(table, tmp_path, sma
 def test_the_units_are_those_of_the_training_rows(table, tmp_path, small):
     from nearfar.train.setup import build
 
-    parts = build(config_of(table, small, standardize=True))
-    rows, scale = parts.train.array.astype(np.float64), parts.step.embedder.scale
+    loop = build(config_of(table, small, standardize=True))
+    rows, scale = loop.data.train.array.astype(np.float64), loop.trainable.embedder.scale
     np.testing.assert_allclose(scale.mean, rows.mean(0), rtol=1e-6)
     np.testing.assert_allclose(scale.deviation[:4], rows.std(0)[:4], rtol=1e-6)
     assert scale.deviation[4] == 1  # constant

@@ -15,11 +15,12 @@ import nearfar
 from nearfar.data import open_items
 from nearfar.deep.networks.adapters import adaptable, add_adapters, merged
 from nearfar.deep.networks.depth import last_stage, layer_numbers
+from nearfar.deep.networks.embedder import Embedder
 from nearfar.deep.networks.recomputing import checkpoint_gradients
 from nearfar.deep.networks.trunks import TrunkError, make_trunk
 from nearfar.train import TrainConfig, TrainError, embed_run, load_embedder, train
 from nearfar.train import setup as building
-from nearfar.train.features import sizes_of
+from nearfar.train.features import cached_features, sizes_of
 from nearfar.train.optim import param_groups
 from nearfar.train.start import whitening_layer
 from tests.train.test_runs import assert_same, broken_off
@@ -97,7 +98,7 @@ def test_layers_are_numbered_from_the_input(timm, transformers) -> None:
 
 
 def test_early_layers_have_smaller_rates() -> None:
-    embedder = building.Embedder(Blocks((2,)), 2)
+    embedder = Embedder(Blocks((2,)), 2)
     config = TrainConfig.of(data="digits", lr=1.0, layer_decay=0.5, lr_embedding=3.0)
     rates = {group["name"]: group["lr"] for group in param_groups(embedder, nn.Identity(), config)}
     assert rates == {
@@ -268,11 +269,11 @@ def test_a_layer_starts_as_the_whitening_of_features() -> None:
 
 def test_a_run_starts_from_the_whitening_and_is_the_same_where_it_goes_on(config, tmp_path, monkeypatch) -> None:
     config = config.replace(embedding_start="whitening", steps=None, epochs=2)
-    parts = building.build(config)
-    features = building.cached_features(parts.step.embedder, parts.train, **sizes_of(parts.config))
+    loop = building.build(config)
+    features = cached_features(loop.trainable.embedder, loop.data.train, **sizes_of(loop.config))
     weight, bias = whitening_layer(np.asarray(features.array), features.labels, 4)
-    np.testing.assert_allclose(parts.step.embedder.layer.weight.detach(), weight, rtol=1e-4)
-    np.testing.assert_allclose(parts.step.embedder.layer.bias.detach(), bias, rtol=1e-4)
+    np.testing.assert_allclose(loop.trainable.embedder.layer.weight.detach(), weight, rtol=1e-4)
+    np.testing.assert_allclose(loop.trainable.embedder.layer.bias.detach(), bias, rtol=1e-4)
     whole = train(config, tmp_path / "whole", progress=False)
     broken_off(monkeypatch, tmp_path / "broken", whole.step // 2, config)
     assert_same(whole.folder, train(None, tmp_path / "broken", resume=True, progress=False).folder)

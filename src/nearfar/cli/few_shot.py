@@ -109,23 +109,23 @@ def _scored_items(source: Path, dataset: Dataset) -> tuple[PairTerm, list[Tensor
     from ..deep.networks.pair_terms import PairTerm
     from ..train import TrainConfig
     from ..train.features import as_floats, image_sizes_of
-    from ..train.loading import load_step
+    from ..train.loading import load_trainable
 
     if not is_run(source):
         raise ValueError("--classifier scores: expected a run whose network scores pairs")
     config = TrainConfig.from_json(source / "config.json")
-    step = load_step(source)
-    term = next((term for term in step.objective.terms if isinstance(term, PairTerm)), None)
+    trainable = load_trainable(source)
+    term = next((term for term in trainable.objective.terms if isinstance(term, PairTerm)), None)
     if term is None:
         raise ValueError(f"--classifier scores: {source} has no network of pairs in its objective, {config.objective}")
     sizes: dict[str, Any] = {}
     if dataset.kind == "image":
         sizes = image_sizes_of(config)
-    device = next(step.embedder.parameters()).device
+    device = next(trainable.embedder.parameters()).device
     with torch.inference_mode():
         loader = make_loader(dataset, batch_size=256, **sizes)
         batches = counted(loader, "embedding", len(loader))
-        parts = [term.features(step.embedder, as_floats(items.to(device))) for items, _, _ in batches]
+        parts = [term.features(trainable.embedder, as_floats(items.to(device))) for items, _, _ in batches]
     return term, [torch.cat(part) for part in zip(*parts, strict=True)]
 
 

@@ -83,8 +83,8 @@ def export_run(
     from ..train import TrainConfig, load_embedder
     from ..train.checkpoint import read_about, shape_of
     from ..train.loading import network_config
+    from ..train.network import unfold
     from ..train.run import RunFolder
-    from ..train.setup import unfold
 
     embedder = load_embedder(Path(run), which, trust=trust).cpu()
     unfold(embedder)  # runtimes do so themselves

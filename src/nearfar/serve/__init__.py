@@ -3,8 +3,9 @@
 No data of requests are stored, except for labels that are marked as wrong.
 """
 
-from .app import Limits, make_app
+from .app import make_app
 from .collection import Collection
+from .guard import Limits
 from .marks import WrongLabels
 
 __all__ = ["Collection", "Limits", "WrongLabels", "make_app"]

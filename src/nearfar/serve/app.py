@@ -34,7 +34,7 @@ from .collection import (
     plain_neighbors,
 )
 from .decodings import Decodings, StoppingError
-from .guard import COOKIE, LOOPBACK, Guard, error_response
+from .guard import COOKIE, LIMITS, LOOPBACK, Guard, Limits, error_response
 from .marks import WrongLabels
 from .metrics import Metrics
 from .openapi import specification
@@ -54,35 +54,13 @@ ROUTING_ERRORS = {
 """Messages for those of Starlette."""
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Limits of a single request.
-
-    Attributes
-    ----------
-    upload_bytes : maximum number of bytes of an image
-    upload_pixels : maximum number of pixels of an image; 10,000 x 10,000 are too many
-    upload_seconds : maximum time to receive a body
-    text_bytes : maximum number of bytes of a JSON body
-    vector_bytes : maximum number of bytes of a JSON body with a vector or a row
-    waiting_bytes : maximum number of bytes of all bodies that are in memory at a time
-    """
-
-    upload_bytes: int = 20_000_000
-    upload_pixels: int = 50_000_000
-    upload_seconds: float = 20.0
-    text_bytes: int = 10_000
-    vector_bytes: int = 200_000  # 8,192 numbers with all of their digits
-    waiting_bytes: int = 200_000_000
-
-
 def make_app(
     collection: Collection,
     marks: WrongLabels,
     *,
     hosts: Names[str] = LOOPBACK,
     token: str = "",
-    limits: Limits = Limits(),
+    limits: Limits = LIMITS,
 ) -> Starlette:
     """Return the ASGI application.
 

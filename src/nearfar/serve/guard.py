@@ -11,6 +11,7 @@ import asyncio
 import hmac
 import time
 from collections.abc import Collection
+from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlsplit
 
@@ -45,6 +46,31 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of a single request.
+
+    Attributes
+    ----------
+    upload_bytes : maximum number of bytes of an image
+    upload_pixels : maximum number of pixels of an image; 10,000 x 10,000 are too many
+    upload_seconds : maximum time to receive a body
+    text_bytes : maximum number of bytes of a JSON body
+    vector_bytes : maximum number of bytes of a JSON body with a vector or a row
+    waiting_bytes : maximum number of bytes of all bodies that are in memory at a time
+    """
+
+    upload_bytes: int = 20_000_000
+    upload_pixels: int = 50_000_000
+    upload_seconds: float = 20.0
+    text_bytes: int = 10_000
+    vector_bytes: int = 200_000  # 8,192 numbers with all of their digits
+    waiting_bytes: int = 200_000_000
+
+
+LIMITS = Limits()
 
 
 class Guard:

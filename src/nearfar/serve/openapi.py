@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import __version__
-
-if TYPE_CHECKING:
-    from .app import Limits
+from .guard import Limits
 
 ITEM: dict[str, Any] = {
     "type": "object",

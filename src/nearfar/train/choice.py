@@ -33,10 +33,11 @@ from .config import TrainConfig
 from .features import Floats
 from .metric import MetricChoice, embedded, fitted_whitening, whitened
 from .monitor import searched
+from .network import make_embedder
 from .run import RunFolder, write_json
-from .setup import Parts, make_embedder
 from .start import start_embedding
 from .task import item_shape
+from .training_data import TrainingData
 from .untrained import UntrainedModel
 
 SHARES = (0.25, 0.5, 0.75)  # of the way from the weights before the training to those after it
@@ -182,12 +183,12 @@ def _highest(candidates: Sequence[Candidate]) -> Candidate:
     return max(candidates, key=lambda one: float(np.mean(one.by_class)))
 
 
-def chooses(parts: Parts) -> bool:
+def chooses(data: TrainingData) -> bool:
     """Return whether candidates can be compared: on at least two classes that the training has not seen."""
-    task = parts.task
-    if task.validation is None or parts.unseen is None or parts.known is not None or parts.texts is not None:
+    task = data.task
+    if task.validation is None or data.unseen is None or data.plan.known is not None or data.plan.texts is not None:
         return False
-    config = parts.config
+    config = data.config
     if config.data == GIVEN:  # of an estimator, which keeps the network that it was asked for
         return False
     if config.protocol != "honest" or config.final is not None or config.episodes != "none":
@@ -198,7 +199,7 @@ def chooses(parts: Parts) -> bool:
 
 def choose_model(
     embedder: Embedder,
-    parts: Parts,
+    data: TrainingData,
     folder: RunFolder,
     evaluations: Sequence[Tensor] = (),
     whitening: MetricChoice | None = None,
@@ -212,8 +213,8 @@ def choose_model(
     ----------
     embedder : Embedder
         The network that was trained, with the weights of its best epoch.
-    parts : Parts
-        The parts of the run.
+    data : TrainingData
+        The data of the run.
     folder : RunFolder
         Its folder.
     evaluations : sequence of (2, C) tensor
@@ -229,7 +230,7 @@ def choose_model(
         The network that is kept.
     """
     with preserve_random_state():
-        compared = Candidates(embedder, parts, evaluations, whitening)
+        compared = Candidates(embedder, data, evaluations, whitening)
         choice = compared.choice()
         kept = compared.keep(choice, folder)
     write_json(folder.choice, choice.to_dict())
@@ -240,14 +241,14 @@ class Candidates:
     """The candidates of one run: how they are made, and their scores."""
 
     def __init__(
-        self, embedder: Embedder, parts: Parts, evaluations: Sequence[Tensor], whitening: MetricChoice | None
+        self, embedder: Embedder, data: TrainingData, evaluations: Sequence[Tensor], whitening: MetricChoice | None
     ) -> None:
-        assert parts.task.validation is not None
+        assert data.task.validation is not None
         self.embedder = embedder
-        self.parts = parts
-        self.config = parts.config
-        self.train = parts.task.train
-        self.unseen = parts.task.validation
+        self.data = data
+        self.config = data.config
+        self.train = data.task.train
+        self.unseen = data.task.validation
         self.device = next((p.device for p in embedder.parameters()), torch.device("cpu"))
         self.found: list[Candidate] = []
         self.untrained: dict[str, UntrainedModel] = {}
@@ -298,7 +299,7 @@ class Candidates:
     def _frozen(self) -> UntrainedModel | None:
         """Return the trunk before the training; None if a resumed run no longer finds its weights."""
         try:
-            return UntrainedModel.frozen(self.train, self.config, self.parts.start)
+            return UntrainedModel.frozen(self.train, self.config, self.data.plan.start)
         except (ValueError, OSError, ImportError):
             return None
 
@@ -352,7 +353,7 @@ class Candidates:
             self.embedder.load_state_dict(self.weights)
             rows = self._embedded()
             if isinstance(metric, Whiten):
-                self.whiten = fitted_whitening(self.embedder, self.parts.train, self.config).to(self.device)
+                self.whiten = fitted_whitening(self.embedder, self.data.train, self.config).to(self.device)
                 rows = whitened(self.whiten, rows)
             too_high = optimism(by_share, counts) + self._optimism(counts)
             self._add("interpolated", title_of(self.share), self._scored(rows), too_high)
@@ -362,13 +363,13 @@ class Candidates:
 
     def _weights_before(self) -> dict[str, Tensor]:
         """Return the weights of the network before its training, by their names in the embedder."""
-        network = weights_before(self.parts).to(self.device)
+        network = weights_before(self.data).to(self.device)
         return network.state_dict()
 
     def _embedded(self) -> Floats:
         """Embed the held-out items."""
-        assert self.parts.unseen is not None
-        return embedded(self.embedder, self.parts.unseen, self.config)
+        assert self.data.unseen is not None
+        return embedded(self.embedder, self.data.unseen, self.config)
 
     def _optimism(self, counts: Ints) -> Array:
         """Return by how much MAP@R of each held-out class is too high, because they chose epoch and whitening."""
@@ -402,18 +403,18 @@ def interpolates(config: TrainConfig) -> bool:
     return config.starts_pretrained and config.embedding_start == "whitening" and not config.freeze_trunk
 
 
-def interpolate(embedder: Embedder, parts: Parts, folder: RunFolder) -> None:
+def interpolate(embedder: Embedder, data: TrainingData, folder: RunFolder) -> None:
     """Put the trained network at the share of the way from the weights before the training that the config says.
 
     Its weights become those of the checkpoint `best`; the trained ones are first written into `trained`, where a
     resumed run finds them.
     """
-    share = parts.config.interpolation
+    share = data.config.interpolation
     assert share is not None
     tensors, about = load_tensors(folder.best)
     save_tensors(folder.trained, tensors, about)
     with preserve_random_state():
-        before = weights_before(parts).state_dict()
+        before = weights_before(data).state_dict()
     embedder.load_state_dict(between(before, embedder.state_dict(), share))
     kept = {"kept": "interpolated", "kept_title": title_of(share), "share": share}
     save_tensors(folder.best, in_checkpoint(embedder), {**about, **kept})
@@ -429,11 +430,11 @@ def title_of(share: float) -> str:
     return f"weights {share:.0%} of the way from the pretrained to the trained"
 
 
-def weights_before(parts: Parts) -> Embedder:
+def weights_before(data: TrainingData) -> Embedder:
     """Return the network of a run before its training."""
-    config = parts.config
-    network = make_embedder(config, item_shape(parts.task.train, config), parts.start)
-    start_embedding(network, parts.train, config)
+    config = data.config
+    network = make_embedder(config, item_shape(data.task.train, config), data.plan.start)
+    start_embedding(network, data.train, config)
     return network
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from accelerate import Accelerator, DistributedType
 from torch import Tensor, nn
@@ -15,11 +13,9 @@ from ..deep.networks.pair_terms import MultiScaleRelationTerm
 from ..deep.objective.network_layers import WatchesLayers
 from .config import TrainConfig, TrainError
 from .devices import PLAIN
+from .loop import Loop
 from .many_classes import own_parameters
 from .pairs import PairBatch, PairFeatures
-
-if TYPE_CHECKING:
-    from .setup import Parts
 
 
 def check_chunks(config: TrainConfig, objective: nn.Module, accelerator: Accelerator) -> None:
@@ -48,19 +44,19 @@ def check_chunks(config: TrainConfig, objective: nn.Module, accelerator: Acceler
             raise TrainError(f"config: chunk: {detail}")
 
 
-def backward_of_chunks(parts: Parts, items: Tensor | PairBatch, labels: Tensor, ids: Tensor) -> Tensor:
+def backward_of_chunks(loop: Loop, items: Tensor | PairBatch, labels: Tensor, ids: Tensor) -> Tensor:
     """Add the gradient of a whole batch to all parameters, and return the value of the objective."""
-    step = parts.step  # the unwrapped module, because DistributedDataParallel would average the gradients of each chunk
-    chunk = parts.config.chunk
+    trainable = loop.trainable  # unwrapped, because DistributedDataParallel would average the gradients of each chunk
+    chunk = loop.config.chunk
     assert chunk is not None
-    _share_statistics(step.embedder)
+    _share_statistics(trainable.embedder)
 
     def objective(features: Features | PairFeatures) -> Tensor:
-        return step.value(features, items, labels, ids)
+        return trainable.value(features, items, labels, ids)
 
-    value = backward_in_chunks(step, items, objective, chunk=chunk, backward=parts.accelerator.backward)
-    own = {id(parameter) for parameter in own_parameters(step.objective)}
-    average_gradients(parameter for parameter in step.parameters() if id(parameter) not in own)
+    value = backward_in_chunks(trainable, items, objective, chunk=chunk, backward=loop.accelerator.backward)
+    own = {id(parameter) for parameter in own_parameters(trainable.objective)}
+    average_gradients(parameter for parameter in trainable.parameters() if id(parameter) not in own)
     return value
 
 

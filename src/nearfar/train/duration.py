@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..data.readers.in_memory import GIVEN
 
 if TYPE_CHECKING:
-    from .setup import Parts
+    from .loop import Loop
 
 TIMED_BATCHES = 5
 """Minimum number of batches that are timed, without the first of an epoch, which waits for the data."""
@@ -72,17 +72,17 @@ class RunTimer:
         self._estimated = False
 
     @classmethod
-    def of(cls, parts: Parts, done: int = 0) -> RunTimer:
-        """Create the timer of a run from its parts."""
-        config = parts.config
-        evaluated = len(parts.seen) + (0 if parts.unseen is None else len(parts.unseen))
-        if parts.unseen is None:
+    def of(cls, loop: Loop, done: int = 0) -> RunTimer:
+        """Create the timer of a run."""
+        config = loop.config
+        evaluated = len(loop.data.seen) + (0 if loop.data.unseen is None else len(loop.data.unseen))
+        if loop.data.unseen is None:
             kept = "the last"
         else:
             kept = "the best"
         freeze_epochs = config.freeze_epochs or 0
         return cls(
-            parts.steps,
+            loop.data.steps,
             config.epochs,
             done,
             evaluation=FORWARD * evaluated / config.batch_size / config.eval_every,

@@ -378,12 +378,12 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
     def _train(self, config: TrainConfig, task: Task, known: KnownPairs | None = None) -> None:
         with preserve_random_state(), TemporaryDirectory(prefix="nearfar-") as path:
             folder = RunFolder(path)
-            parts = build(config, given=task, known=known)
+            loop = build(config, given=task, known=known)
             with Interrupts() as interrupts:
-                trainer = Trainer(parts, folder, interrupts, progress=bool(self.verbose))
+                trainer = Trainer(loop, folder, interrupts, progress=bool(self.verbose))
                 run = trainer.run()
             assert run.embedder is not None
-            self._keep(folder, parts.config, run.embedder, read_about(folder.best))
+            self._keep(folder, loop.config, run.embedder, read_about(folder.best))
             self._owner = type(self).__name__
         self.loss_curve_ = np.array([row["loss"] for row in trainer.position.rows])
         self.n_iter_ = len(self.loss_curve_)

@@ -61,17 +61,17 @@ def forecast(config: TrainConfig) -> str:
     # time epochs that train all weights, as most do
     config = checked(config).replace(freeze_epochs=None, tensorboard=False)
     with preserve_random_state(), TemporaryDirectory(prefix="nearfar-") as path:
-        parts = build(config)
-        timer = RunTimer.of(parts)
+        loop = build(config)
+        timer = RunTimer.of(loop)
         with Interrupts() as interrupts:
-            trainer = Trainer(parts, RunFolder(path), interrupts, watchers=[Stopwatch(timer)])
+            trainer = Trainer(loop, RunFolder(path), interrupts, watchers=[Stopwatch(timer)])
             with suppress(EnoughTimed):
                 trainer.run()
-    seconds = timer.seconds(parts.steps) if timer.known else 0.0  # a shorter run has ended before
+    seconds = timer.seconds(loop.data.steps) if timer.known else 0.0  # a shorter run has ended before
     if seconds < SHORT_RUN:
         about = "a few seconds"
     else:
         about = timer.about(seconds)
-    made = parts.config
+    made = loop.config
     how = f"with the trunk {made.trunk} and {made.objective} in batches of {made.batch_size}"
     return f"{about}: {timer.length()}, {how}"

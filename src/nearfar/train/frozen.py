@@ -12,7 +12,7 @@ from .checkpoint import seed_random_state
 from .config import TrainConfig
 from .devices import make_accelerator
 from .features import cached_features, sizes_of
-from .setup import make_embedder
+from .network import make_embedder
 from .task import item_shape, with_resolved_folder
 
 

@@ -16,8 +16,8 @@ from ..deep.networks.whiten import Whiten
 from .checkpoint import classes_of, load_tensors, shape_of, text_length_of
 from .config import TrainConfig, TrainError
 from .devices import make_accelerator
+from .network import Trainable, make_embedder, make_trainable
 from .run import Run, RunFolder, open_run
-from .setup import Step, make_embedder, make_step
 from .state import without_adapters
 
 Network = TypeVar("Network", bound=nn.Module)
@@ -87,15 +87,15 @@ def with_best_weights(embedder: Embedder, folder: RunFolder, shape: tuple[int, .
     return _laid_out(embedder, shape).eval()
 
 
-def load_step(run: Run | str | Path) -> Step:
+def load_trainable(run: Run | str | Path) -> Trainable:
     """Load network and objective of a run's best trained checkpoint; see `load_embedder`."""
     folder, config = folder_and_config(run)
     tensors, about = load_tensors(folder.checkpoint("trained"))
     _check_sizes(folder.path, config, about, tensors)
-    step = make_step(config.without_weights(), shape_of(about), classes_of(about), **_towers(about))
-    make_metric(step.embedder, tensors)
-    _fill(step, tensors, folder.path, needed=NETWORK)
-    return _placed(step, config, about)
+    trainable = make_trainable(config.without_weights(), shape_of(about), classes_of(about), **_towers(about))
+    make_metric(trainable.embedder, tensors)
+    _fill(trainable, tensors, folder.path, needed=NETWORK)
+    return _placed(trainable, config, about)
 
 
 def _check_sizes(path: Path, config: TrainConfig, about: dict[str, Any], tensors: Mapping[str, Tensor]) -> None:

@@ -8,7 +8,6 @@ et al., 2021).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import torch
 from accelerate import Accelerator
@@ -22,9 +21,6 @@ from ..deep.proxies.sampled_classes import SampledClasses
 from ..deep.proxies.sharded_classes import ShardedClasses
 from .config import TrainConfig, TrainError
 from .devices import PLAIN
-
-if TYPE_CHECKING:
-    from .setup import Parts, Step
 
 
 def with_many_classes(objective: Sum, config: TrainConfig) -> Sum:
@@ -120,12 +116,15 @@ def everywhere(objective: nn.Module, holds: bool, device: torch.device) -> bool:
     return not bool(distributed.total(torch.tensor(float(not holds), device=device)))
 
 
-def exclude_from_averaging(step: Step) -> None:
-    """Keep DistributedDataParallel from averaging the gradients of drawn and distributed proxies."""
-    own = {id(parameter) for parameter in own_parameters(step.objective)}
-    names = [name for name, parameter in step.named_parameters() if id(parameter) in own]
+def exclude_from_averaging(module: nn.Module, objective: nn.Module) -> None:
+    """Keep DistributedDataParallel from averaging the gradients of the objective's drawn and distributed proxies.
+
+    `module` holds the network and the objective.
+    """
+    own = {id(parameter) for parameter in own_parameters(objective)}
+    names = [name for name, parameter in module.named_parameters() if id(parameter) in own]
     if names:
-        nn.parallel.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(step, names)
+        nn.parallel.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(module, names)
 
 
 def average_drawn(objective: nn.Module) -> None:
@@ -139,17 +138,19 @@ def average_drawn(objective: nn.Module) -> None:
             rows.copy_(distributed.total(rows) / distributed.world())
 
 
-def clip_gradients(parts: Parts, most: float) -> None:
-    """Scale the gradients of all parameters down to a norm of at most `most`, over all processes."""
-    assert parts.model is not None
-    own = own_parameters(parts.step.objective)
+def clip_gradients(model: nn.Module, objective: nn.Module, accelerator: Accelerator, most: float) -> None:
+    """Scale the gradients of all parameters down to a norm of at most `most`, over all processes.
+
+    `model` is the network with the objective, as the accelerator has prepared them.
+    """
+    own = own_parameters(objective)
     if not own:
-        parts.accelerator.clip_grad_norm_(parts.model.parameters(), most)
+        accelerator.clip_grad_norm_(model.parameters(), most)
         return
-    parts.accelerator.unscale_gradients()
-    sharded = {id(parameter) for parameter in sharded_parameters(parts.step.objective)}
-    every = [parameter for parameter in parts.model.parameters() if parameter.grad is not None]
-    device = parts.accelerator.device
+    accelerator.unscale_gradients()
+    sharded = {id(parameter) for parameter in sharded_parameters(objective)}
+    every = [parameter for parameter in model.parameters() if parameter.grad is not None]
+    device = accelerator.device
     shared = _square_sum([parameter for parameter in every if id(parameter) not in sharded], device)
     partial = distributed.total(_square_sum([parameter for parameter in every if id(parameter) in sharded], device))
     factor = (most / ((shared + partial).sqrt() + 1e-6)).clamp_max(1.0)

@@ -18,7 +18,7 @@ from .config import TrainConfig, TrainError
 from .features import Floats, embed, encode, sizes_of
 from .monitor import searched
 from .run import RunFolder
-from .setup import Parts
+from .training_data import TrainingData
 
 FITTED_ON = 50_000  # maximum number of training items, enough to estimate a covariance in a few hundred dimensions
 
@@ -51,18 +51,18 @@ class MetricChoice(NamedTuple):
         return f"A whitening, fitted to the training items, was left out: {scores}."
 
 
-def add_metric(embedder: Embedder, parts: Parts, folder: RunFolder) -> MetricChoice | None:
+def add_metric(embedder: Embedder, data: TrainingData, folder: RunFolder) -> MetricChoice | None:
     """Fit the metric of a config to the network of the best checkpoint; return None if it has no metric.
 
     If it is kept, it is written into the checkpoint and added to the network.
     """
-    config = parts.config
-    if config.metric == "none" or (config.metric == "auto" and parts.unseen is None):
+    config = data.config
+    if config.metric == "none" or (config.metric == "auto" and data.unseen is None):
         return None
     earlier = embedder.metric  # the metric from an earlier end of a resumed run
     embedder.metric = nn.Identity()
-    whiten = fitted_whitening(embedder, parts.train, config)
-    choice = _compared(embedder, whiten, parts)
+    whiten = fitted_whitening(embedder, data.train, config)
+    choice = _compared(embedder, whiten, data)
     if config.metric == "auto" and choice.score is None:
         embedder.metric = earlier
         return None
@@ -107,16 +107,16 @@ def whitened(whiten: nn.Module, rows: Floats) -> Floats:
     return rows_after
 
 
-def _compared(embedder: Embedder, whiten: Whiten, parts: Parts) -> MetricChoice:
+def _compared(embedder: Embedder, whiten: Whiten, data: TrainingData) -> MetricChoice:
     """Compare MAP@R on the validation classes with and without a metric, if there are any, and decide."""
-    is_asked = parts.config.metric == "whitening"
-    if parts.unseen is None:
+    is_asked = data.config.metric == "whitening"
+    if data.unseen is None:
         return MetricChoice(is_asked, None, None)
-    rows = embedded(embedder, parts.unseen, parts.config)
-    found = [searched(each, parts.unseen) for each in (rows, whitened(whiten, rows))]
+    rows = embedded(embedder, data.unseen, data.config)
+    found = [searched(each, data.unseen) for each in (rows, whitened(whiten, rows))]
     if not found[0].relevant.any():  # all items are alone in their class
         return MetricChoice(is_asked, None, None)
-    by_class = [ClassScores.of(each, parts.unseen.labels) for each in found]
+    by_class = [ClassScores.of(each, data.unseen.labels) for each in found]
     without, score = (each.mean(each.map_at_r) for each in by_class)
     too_high: tuple[float, ...] = ()
     if not is_asked and len(by_class[0].counts) > 1:

@@ -19,8 +19,8 @@ from ..deep.proxies.class_proxies import NeighborProxyLoss
 from .class_scores import ClassScores
 from .config import TrainError
 from .features import Floats, encode, resizing_of
+from .loop import Loop
 from .pairs import scores_both_ways, text_set
-from .setup import Parts
 
 if TYPE_CHECKING:
     from ..evaluation.retrieval import Retrieval
@@ -36,7 +36,7 @@ class EpochScores(NamedTuple):
     by_class: ClassScores | None = None
 
 
-def score_unseen_and_seen(parts: Parts) -> EpochScores:
+def score_unseen_and_seen(loop: Loop) -> EpochScores:
     """Score the validation classes and as many training items.
 
     All processes embed their share; the first computes the scores, and all return them.
@@ -46,28 +46,28 @@ def score_unseen_and_seen(parts: Parts) -> EpochScores:
     TrainError
         If the embeddings are not finite.
     """
-    assert parts.model is not None
-    parts.model.eval()
+    assert loop.model is not None
+    loop.model.eval()
     row: dict[str, float] = {}
     by_class = None
-    for name, dataset in (("unseen", parts.unseen), ("seen", parts.seen)):
-        if dataset is not None and parts.texts is not None:
-            row |= {f"{name}_{key}": value for key, value in pair_scores(parts, dataset).items()}
+    for name, dataset in (("unseen", loop.data.unseen), ("seen", loop.data.seen)):
+        if dataset is not None and loop.data.plan.texts is not None:
+            row |= {f"{name}_{key}": value for key, value in pair_scores(loop, dataset).items()}
         elif dataset is not None:
-            rows = embed_both(parts, dataset)
+            rows = embed_both(loop, dataset)
             if not np.isfinite(rows).all():  # here, where all processes see it
                 raise TrainError(
                     f"the network gives embeddings of {dataset.name} that are not finite; lower the learning rate"
                 )
-            if parts.accelerator.is_main_process:
-                found = searched(rows, dataset, parts.config.ks)
+            if loop.accelerator.is_main_process:
+                found = searched(rows, dataset, loop.config.ks)
                 row |= {f"{name}_{key}": value for key, value in neighbor_scores(found).items()}
                 if name == "unseen" and found.relevant.any():
                     by_class = ClassScores.of(found, dataset.labels)
     return EpochScores(from_first(row), by_class)
 
 
-def pair_scores(parts: Parts, pairs: Dataset) -> dict[str, float]:
+def pair_scores(loop: Loop, pairs: Dataset) -> dict[str, float]:
     """Return means of the scores of texts that search images, and of images that search texts.
 
     All processes embed their share; the scores are those of the first, and others return none.
@@ -77,25 +77,25 @@ def pair_scores(parts: Parts, pairs: Dataset) -> dict[str, float]:
     TrainError
         If the embeddings are not finite.
     """
-    assert parts.texts is not None
-    tower = parts.step.embedder.text
+    assert loop.data.plan.texts is not None
+    tower = loop.trainable.embedder.text
     assert tower is not None
 
     def embed_rows(rows: Tensor) -> Tensor:
-        with parts.accelerator.autocast():
+        with loop.accelerator.autocast():
             embedding: Tensor = tower(rows).embedding
         return embedding
 
     images = images_once(pairs)
-    of_images = embed_both(parts, images)
-    of_texts = embed_both(parts, text_set(pairs, parts.texts.tokens), embed_rows)
+    of_images = embed_both(loop, images)
+    of_texts = embed_both(loop, text_set(pairs, loop.data.plan.texts.tokens), embed_rows)
     if not (np.isfinite(of_images).all() and np.isfinite(of_texts).all()):  # here, where all processes see it
         raise TrainError(f"the network gives embeddings of {pairs.name} that are not finite; lower the learning rate")
-    if not parts.accelerator.is_main_process:
+    if not loop.accelerator.is_main_process:
         return {}
-    how: dict[str, Any] = {"ks": parts.config.ks, "clustering": False}
+    how: dict[str, Any] = {"ks": loop.config.ks, "clustering": False}
     both = scores_both_ways(of_images, images.labels, of_texts, pairs.labels, **how)
-    found = {f"recall_at_{k}": np.mean([scores.recall_at[k] for scores in both]) for k in parts.config.ks}
+    found = {f"recall_at_{k}": np.mean([scores.recall_at[k] for scores in both]) for k in loop.config.ks}
     found["map_at_r"] = np.mean([scores.map_at_r for scores in both])
     return {name: float(value) for name, value in found.items() if isfinite(value)}
 
@@ -116,18 +116,18 @@ def neighbor_scores(found: Retrieval) -> dict[str, float]:
     return {**recalls, "map_at_r": float(found.map_at_r[scored].mean())}
 
 
-def embed_both(parts: Parts, dataset: Dataset, forward: Callable[[Tensor], Tensor] | None = None) -> Floats:
+def embed_both(loop: Loop, dataset: Dataset, forward: Callable[[Tensor], Tensor] | None = None) -> Floats:
     """Embed a data set with the current model. Each process embeds a share of the items, and returns all embeddings.
 
     `forward` is used instead of the model, for the tower of texts.
     """
     world = distributed.world()
     n = len(dataset)
-    config = parts.config
+    config = loop.config
     share = -(-n // world)
     # every process has the same number of items
     mine = np.arange(distributed.rank() * share, (distributed.rank() + 1) * share) % n
-    model: Any = parts.model
+    model: Any = loop.model
 
     def by_model(items: Tensor) -> Tensor:
         embedding: Tensor = model(items).embedding
@@ -136,7 +136,7 @@ def embed_both(parts: Parts, dataset: Dataset, forward: Callable[[Tensor], Tenso
     rows = encode(
         forward or by_model,
         dataset if world == 1 else dataset.subset(mine),
-        device=parts.accelerator.device,
+        device=loop.accelerator.device,
         image_size=config.image_size,
         resize=config.resize,
         resizing=resizing_of(config),
@@ -145,13 +145,13 @@ def embed_both(parts: Parts, dataset: Dataset, forward: Callable[[Tensor], Tenso
     )
     if world == 1:
         return rows
-    gathered: Tensor = parts.accelerator.gather(torch.from_numpy(rows).to(parts.accelerator.device))
+    gathered: Tensor = loop.accelerator.gather(torch.from_numpy(rows).to(loop.accelerator.device))
     return gathered.cpu().numpy()[:n]
 
 
-def refit_proxies(parts: Parts) -> None:
+def refit_proxies(loop: Loop) -> None:
     """Set proxies that are class means or k-means centers from the embeddings of all training items."""
-    objective = parts.step.objective
+    objective = loop.trainable.objective
     losses = [part for part in objective.modules() if isinstance(part, NeighborProxyLoss) and part.source != "learned"]
     # a loss inside HORDE or Matryoshka compares moments or prefixes, and one inside DivideAndConquer groups of
     # dimensions: its class means begin with the batches
@@ -167,11 +167,11 @@ def refit_proxies(parts: Parts) -> None:
         raise TrainError(f"{what}; choose proxies='learned' or 'class_mean'")
     if not outer:
         return
-    assert parts.model is not None
-    parts.model.eval()
-    rows = torch.from_numpy(embed_both(parts, parts.train))
+    assert loop.model is not None
+    loop.model.eval()
+    rows = torch.from_numpy(embed_both(loop, loop.data.train))
     for loss in outer:
-        loss.refit(rows, torch.as_tensor(parts.train.labels))
+        loss.refit(rows, torch.as_tensor(loop.data.train.labels))
 
 
 def from_first(row: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,10 +27,11 @@ from .features import embed, sizes_of
 from .forecast import EnoughTimed
 from .interrupts import Interrupts
 from .run import RunFolder
-from .rungs import TrainerInMemory
-from .setup import build, seen_sample
+from .setup import build
 from .start import START_ITEMS
-from .time_limit import TimeLimit
+from .time_limit import TimeLimit, TimePlan
+from .trainer import TrainerInMemory
+from .training_data import seen_sample
 from .watchers import Watcher
 
 TRIAL_ITEMS = 512  # number of items, or eight batches if these are more, for the batches that are timed
@@ -90,34 +90,7 @@ class Amounts(NamedTuple):
         return cls(len(task.train), unseen, test, batches)
 
 
-@dataclass(frozen=True)
-class Plan:
-    """A training that ends in time.
-
-    Attributes
-    ----------
-    config : TrainConfig
-        Settings as they were given, with the number of batches, the image size and what depends on these.
-    after : float
-        Seconds that are kept for what follows after the last batch.
-    sentence : str
-        What was planned, in words.
-    limit : TimeLimit
-        The time.
-    """
-
-    config: TrainConfig
-    after: float
-    sentence: str
-    limit: TimeLimit
-
-    @property
-    def seconds_to_train(self) -> float:
-        """Seconds until the last batch has to end."""
-        return self.limit.seconds_left - self.after
-
-
-def plan_training(config: TrainConfig, limit: TimeLimit, start: Path | None = None) -> Plan:
+def plan_training(config: TrainConfig, limit: TimeLimit, start: Path | None = None) -> TimePlan:
     """Choose the number of batches and the image size of a training so that it ends in time, with its scores.
 
     Parameters
@@ -173,7 +146,7 @@ def planned(
     limit: TimeLimit,
     opening: float,
     kind: str,
-) -> Plan:
+) -> TimePlan:
     """Return the plan for a speed that was measured.
 
     Parameters
@@ -215,7 +188,7 @@ def planned(
     after = seconds_after(settled, speed, amounts)
     taken = duration(_seconds_of(steps, settled, speed, amounts))
     sentence = f"Planned for {limit}: {length}, in about {taken}; about {duration(after)} are kept for the scores."
-    return Plan(config, after + _evaluation(speed, amounts), sentence, limit)
+    return TimePlan(config, after + _evaluation(speed, amounts), sentence, limit)
 
 
 def steps_in_time(config: TrainConfig, speed: Speed, amounts: Amounts, left: float) -> int:
@@ -261,16 +234,16 @@ def measure(config: TrainConfig, task: Task, limit: TimeLimit, start: Path | Non
     with preserve_random_state(), TemporaryDirectory(prefix="nearfar-") as path, Interrupts() as interrupts:
         times = BatchTimes(limit.clock, TIMED_SHARE * limit.seconds_left, whole=len(train) == len(task.train))
         before = limit.clock()
-        parts = build(config, start, given=trial)
-        trainer = TrainerInMemory(parts, RunFolder(path), interrupts, watchers=[times])
+        loop = build(config, start, given=trial)
+        trainer = TrainerInMemory(loop, RunFolder(path), interrupts, watchers=[times])
         built = limit.clock() - before
         with suppress(EnoughTimed):
             trainer.run()
-        parameters = sum(parameter.numel() for parameter in parts.step.parameters())
+        parameters = sum(parameter.numel() for parameter in loop.trainable.parameters())
         some = train.subset(np.arange(min(len(train), EMBEDDED_ITEMS)))
         mark = _seconds(limit, lambda: TrainingItems.of(some)) / len(some)
-        embedder = parts.step.embedder
-        item = _seconds(limit, lambda: embed(embedder, some, layer="pooled", **sizes_of(parts.config))) / len(some)
+        embedder = loop.trainable.embedder
+        item = _seconds(limit, lambda: embed(embedder, some, layer="pooled", **sizes_of(loop.config))) / len(some)
     towers = 1 if config.text_trunk is None else 2
     speed = Speed(
         batch=times.seconds,
@@ -279,7 +252,7 @@ def measure(config: TrainConfig, task: Task, limit: TimeLimit, start: Path | Non
         start=built / 2,  # the training finds modules and weights in memory
         checkpoint=4 * 4 * parameters / BYTES_PER_SECOND,  # weights, twice, and two averages of the optimizer
     )
-    return speed, max(1, round(len(parts.sampler) * len(task.train) / len(train)))
+    return speed, max(1, round(len(loop.data.sampler) * len(task.train) / len(train)))
 
 
 class BatchTimes(Watcher):

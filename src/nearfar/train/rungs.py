@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -38,14 +38,16 @@ from .features import Floats, all_rows, cached_features, embed, encode, sizes_of
 from .frozen import frozen_features, untrained_network
 from .interrupts import Interrupts
 from .last_stage import LastStage, split_off
+from .network import Trainable, weights_note
 from .recipes import recipe
 from .run import RunFolder, write_json
 from .scoring import raw_items
-from .setup import Step, build, checked, seen_sample, weights_note
+from .setup import build, checked
 from .start import start_from_whitening
 from .task import item_shape
 from .time_limit import TimeLimit
-from .trainer import Trainer
+from .trainer import TrainerInMemory
+from .training_data import seen_sample
 from .watchers import Watcher
 from .weight_averages import Averages
 
@@ -781,15 +783,19 @@ def _trained_stage(
     train = stage.items.subset(learned)
     task = Task(train.name, train, None, test=train, gallery=None, protocol=GIVEN)
     with TemporaryDirectory(prefix="nearfar-") as path, Interrupts() as interrupts:
-        parts = build(settings, start, given=task)
+        loop = build(settings, start, given=task)
         # `build` creates the layer for activations; here the last stage comes before it
         embedder = Embedder(deepcopy(stage.network), settings.embedding_dim, freeze_bn=True)
         known = features.subset(learned)
         start_from_whitening(embedder, all_rows(known), known.labels)
-        parts.step = Step(embedder, parts.step.objective)
-        parts.averages = Averages(embedder, parts.step.objective, settings.ema)
-        TrainerInMemory(parts, RunFolder(path), interrupts, watchers=watchers).run()
-        with parts.averages.in_place():
+        objective = loop.trainable.objective
+        loop = replace(
+            loop,
+            trainable=Trainable(embedder, objective),
+            averages=Averages(embedder, objective, settings.ema),
+        )
+        TrainerInMemory(loop, RunFolder(path), interrupts, watchers=watchers).run()
+        with loop.averages.in_place():
             return _embedded_held(embedder, stage.items, held)
 
 
@@ -840,23 +846,10 @@ def _trained(
     train = items.subset(~np.isin(items.labels, held))
     task = Task(items.name, train, None, test=train, gallery=None, protocol=GIVEN)
     with TemporaryDirectory(prefix="nearfar-") as path, Interrupts() as interrupts:
-        parts = build(config, start, given=task)
-        TrainerInMemory(parts, RunFolder(path), interrupts, watchers=watchers).run()
-        with parts.averages.in_place():
-            return _embedded_held(parts.step.embedder, items, held, **sizes_of(parts.config))
-
-
-class TrainerInMemory(Trainer):
-    """A training whose network is used at once: it scores nothing and writes no checkpoint."""
-
-    def _finish_epoch(self) -> None:
-        self._check_weights()
-        self.position.epoch += 1
-        self.position.batch = 0
-        self.position.sums = {}
-
-    def _checkpoint(self) -> None:
-        """Write nothing."""
+        loop = build(config, start, given=task)
+        TrainerInMemory(loop, RunFolder(path), interrupts, watchers=watchers).run()
+        with loop.averages.in_place():
+            return _embedded_held(loop.trainable.embedder, items, held, **sizes_of(loop.config))
 
 
 def config_for(rung: str, config: TrainConfig) -> TrainConfig:

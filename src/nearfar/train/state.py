@@ -19,9 +19,9 @@ from ..deep.samplers.embedded import EmbeddingSampler
 from ..quoting import count_of
 from .checkpoint import fitting, random_state, set_random_state
 from .config import TrainConfig, TrainError
+from .loop import Loop
 from .many_classes import gather_proxies, sharded_parameters
 from .monitor import embed_both, from_first, refit_proxies
-from .setup import Parts
 
 RESUMED = "resume: the checkpoint"
 CHANGED = "damaged, of another version, or of data that have changed since"
@@ -65,13 +65,13 @@ class Position:
         return sum(score in row and row["epoch"] > self.best_epoch for row in self.rows)
 
 
-def split_weights(parts: Parts) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def split_weights(loop: Loop) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return the tensors of embedder and objective, and the other parts of their states.
 
     The first process has all of the proxies that are distributed over the processes.
     """
-    assert parts.model is not None
-    state = parts.accelerator.get_state_dict(parts.model) | gather_proxies(parts.step.objective, "objective.")
+    assert loop.model is not None
+    state = loop.accelerator.get_state_dict(loop.model) | gather_proxies(loop.trainable.objective, "objective.")
     tensors = {key: value for key, value in state.items() if isinstance(value, Tensor)}
     return tensors, {key: value for key, value in state.items() if key not in tensors}
 
@@ -81,36 +81,36 @@ def without_adapters(tensors: dict[str, Tensor], config: TrainConfig) -> dict[st
     return tensors if config.lora is None else merged(tensors, config.adapter_scale)
 
 
-def snapshot(parts: Parts, position: Position, extra: dict[str, Any]) -> dict[str, Any]:
+def snapshot(loop: Loop, position: Position, extra: dict[str, Any]) -> dict[str, Any]:
     """Return everything but the weights. Processes with whole optimizer states leave those to the first."""
-    accelerator = parts.accelerator
-    assert parts.optimizer is not None
-    owns = accelerator.is_main_process or _is_sharded(parts)
+    accelerator = loop.accelerator
+    assert loop.optimizer is not None
+    owns = accelerator.is_main_process or _is_sharded(loop)
     return {
-        "config": parts.config.digest,
+        "config": loop.config.digest,
         "processes": accelerator.num_processes,
         "position": asdict(position),
         "extra": extra,
-        "optimizer": parts.optimizer.state_dict() if owns else None,
-        "averages": parts.averages.values if owns else None,
+        "optimizer": loop.optimizer.state_dict() if owns else None,
+        "averages": loop.averages.values if owns else None,
         "scaler": accelerator.scaler.state_dict() if accelerator.scaler is not None else None,
-        "sampler": parts.sampler.state_dict(position.batch),
-        "generators": {name: _generator_state(g) for name, g in _generators(parts.step.objective)},
+        "sampler": loop.data.sampler.state_dict(position.batch),
+        "generators": {name: _generator_state(g) for name, g in _generators(loop.trainable.objective)},
         "random": random_state(),
     }
 
 
 def restore_weights(
-    parts: Parts, tensors: dict[str, Tensor], about: Mapping[str, Any], state: dict[str, Any]
+    loop: Loop, tensors: dict[str, Tensor], about: Mapping[str, Any], state: dict[str, Any]
 ) -> Position:
-    """Restore the weights, before `Parts.prepare`; `about` is the metadata of their file."""
-    now = parts.about
+    """Restore the weights, before `Loop.prepare`; `about` is the metadata of their file."""
+    now = loop.about
     if about["classes"] != now["classes"]:
         counts = f"{about['num_classes']} training classes in the run, {now['num_classes']} now"
         raise TrainError(f"resume: the data have other training classes than those of the run ({counts})")
     with fitting(RESUMED, CHANGED):
         check_same_texts(about, now)
-        return _weights_back(parts, tensors, state)
+        return _weights_back(loop, tensors, state)
 
 
 def check_same_texts(about: Mapping[str, Any], now: Mapping[str, Any]) -> None:
@@ -126,43 +126,43 @@ def check_same_texts(about: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         )
 
 
-def _weights_back(parts: Parts, tensors: dict[str, Tensor], state: dict[str, Any]) -> Position:
-    if state["processes"] != parts.accelerator.num_processes:
+def _weights_back(loop: Loop, tensors: dict[str, Tensor], state: dict[str, Any]) -> Position:
+    if state["processes"] != loop.accelerator.num_processes:
         raise TrainError(
             f"resume: expected {count_of(state['processes'], 'process')}, as in the run, "
-            f"got {parts.accelerator.num_processes}"
+            f"got {loop.accelerator.num_processes}"
         )
     position = Position(**state["position"])
     if position.batch:
-        start_epoch(parts, position.epoch)
-    parts.step.load_state_dict({**tensors, **state["extra"]})
-    for name, generator in _generators(parts.step.objective):
+        start_epoch(loop, position.epoch)
+    loop.trainable.load_state_dict({**tensors, **state["extra"]})
+    for name, generator in _generators(loop.trainable.objective):
         _set_generator(generator, state["generators"][name])
     return position
 
 
-def restore_rest(parts: Parts, state: dict[str, Any], whole: dict[str, Any]) -> None:
-    """Restore optimizer, loss scale and random states, after `Parts.prepare`; `whole` is that of the first process."""
-    assert parts.optimizer is not None
+def restore_rest(loop: Loop, state: dict[str, Any], whole: dict[str, Any]) -> None:
+    """Restore optimizer, loss scale and random states, after `Loop.prepare`; `whole` is that of the first process."""
+    assert loop.optimizer is not None
     with fitting(RESUMED, CHANGED):
-        parts.optimizer.load_state_dict(state["optimizer"] or whole["optimizer"])
-        _lay_out_like_parameters(parts.optimizer.state)
-        parts.averages.load(state["averages"] or whole["averages"])
-        if state["scaler"] is not None and parts.accelerator.scaler is not None:
-            parts.accelerator.scaler.load_state_dict(state["scaler"])
-        parts.sampler.load_state_dict(_without_bad(parts, state["sampler"]))
+        loop.optimizer.load_state_dict(state["optimizer"] or whole["optimizer"])
+        _lay_out_like_parameters(loop.optimizer.state)
+        loop.averages.load(state["averages"] or whole["averages"])
+        if state["scaler"] is not None and loop.accelerator.scaler is not None:
+            loop.accelerator.scaler.load_state_dict(state["scaler"])
+        loop.data.sampler.load_state_dict(_without_bad(loop, state["sampler"]))
         set_random_state(state["random"])
 
 
-def _without_bad(parts: Parts, sampler: dict[str, Any]) -> dict[str, Any]:
+def _without_bad(loop: Loop, sampler: dict[str, Any]) -> dict[str, Any]:
     """Return the state of the sampler for fewer items, if images that cannot be decoded are left out from now on.
 
     What it found in embeddings of the other items is left out, too.
     """
-    fewer = sampler["settings"]["samples"] - parts.sampler.samples
-    if not 0 < fewer <= len(parts.task.train.bad):
+    fewer = sampler["settings"]["samples"] - loop.data.sampler.samples
+    if not 0 < fewer <= len(loop.data.task.train.bad):
         return sampler
-    state = sampler | {"settings": sampler["settings"] | {"samples": parts.sampler.samples}}
+    state = sampler | {"settings": sampler["settings"] | {"samples": loop.data.sampler.samples}}
     return state | {"found": None} if "found" in state else state
 
 
@@ -174,32 +174,32 @@ def _lay_out_like_parameters(states: Mapping[Tensor, dict[str, Any]]) -> None:
                 state[name] = torch.empty_like(parameter, dtype=value.dtype, requires_grad=False).copy_(value)
 
 
-def start_epoch(parts: Parts, epoch: int) -> None:
+def start_epoch(loop: Loop, epoch: int) -> None:
     """Set the epoch of all parts of the objective with a schedule."""
-    for module in parts.step.objective.modules():
+    for module in loop.trainable.objective.modules():
         on_epoch: Callable[[int], None] | None = getattr(module, "on_epoch", None)
         if on_epoch is not None:
             on_epoch(epoch)
 
 
-def begin_epoch(parts: Parts, position: Position) -> None:
+def begin_epoch(loop: Loop, position: Position) -> None:
     """Set schedules, computed proxies, and what the batches depend on, and put the network into training mode.
 
     Its trunk is held during the first `freeze_epochs`.
     """
-    assert parts.model is not None
+    assert loop.model is not None
     if not position.batch:  # an interrupted epoch was started before, and its weights are restored
-        start_epoch(parts, position.epoch)
-        refit_proxies(parts)
-    refit_sampler(parts, position.epoch)
-    held = position.epoch < (parts.config.freeze_epochs or 0)
-    parts.step.embedder.held = held
-    if parts.step.embedder.text is not None:
-        parts.step.embedder.text.held = held
-    parts.model.train()
+        start_epoch(loop, position.epoch)
+        refit_proxies(loop)
+    refit_sampler(loop, position.epoch)
+    held = position.epoch < (loop.config.freeze_epochs or 0)
+    loop.trainable.embedder.held = held
+    if loop.trainable.embedder.text is not None:
+        loop.trainable.embedder.text.held = held
+    loop.model.train()
 
 
-def refit_sampler(parts: Parts, epoch: int) -> None:
+def refit_sampler(loop: Loop, epoch: int) -> None:
     """Give the embeddings of all training items to a sampler that needs them for an epoch, and the clusters to terms.
 
     The first process searches, and the others take what it found, so that all of them have the same batches.
@@ -209,23 +209,23 @@ def refit_sampler(parts: Parts, epoch: int) -> None:
     TrainError
         If the embeddings are not finite.
     """
-    sampler = parts.sampler
+    sampler = loop.data.sampler
     if not isinstance(sampler, EmbeddingSampler):
         return
     sampler.set_epoch(epoch)
     if sampler.needs_embeddings():
-        assert parts.model is not None
-        parts.model.eval()
-        rows = embed_both(parts, parts.train)
+        assert loop.model is not None
+        loop.model.eval()
+        rows = embed_both(loop, loop.data.train)
         if not np.isfinite(rows).all():  # here, where all processes see it
             raise TrainError(
-                f"the network gives embeddings of {parts.train.name} that are not finite; lower the learning rate"
+                f"the network gives embeddings of {loop.data.train.name} that are not finite; lower the learning rate"
             )
-        if parts.accelerator.is_main_process:
+        if loop.accelerator.is_main_process:
             sampler.refit(rows)
         sampler.load_state_dict(from_first(sampler.state_dict()))
     if isinstance(sampler, ClusterSampler):
-        for term in parts.step.objective.modules():
+        for term in loop.trainable.objective.modules():
             if isinstance(term, DivideAndConquer):
                 term.assign(sampler.clusters)
 
@@ -236,13 +236,13 @@ def all_finite(tensors: Iterable[Tensor]) -> bool:
         return bool(torch.isfinite(torch.stack([tensor.float().sum() for tensor in tensors]).sum()))
 
 
-def _is_sharded(parts: Parts) -> bool:
+def _is_sharded(loop: Loop) -> bool:
     """Return whether each process has optimizer states of its own."""
     from accelerate.utils import DistributedType
 
-    if sharded_parameters(parts.step.objective):
+    if sharded_parameters(loop.trainable.objective):
         return True
-    return parts.accelerator.distributed_type == DistributedType.FSDP
+    return loop.accelerator.distributed_type == DistributedType.FSDP
 
 
 def _generators(objective: nn.Module) -> list[tuple[str, torch.Generator | np.random.Generator]]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import isfinite
 from numbers import Real
 
-from .config import TrainError
+from .config import TrainConfig, TrainError
 
 
 class TimeLimit:
@@ -57,3 +58,30 @@ class TimeLimit:
 
     def __str__(self) -> str:
         return f"{self.minutes:g} minute{'' if self.minutes == 1 else 's'}"
+
+
+@dataclass(frozen=True)
+class TimePlan:
+    """A training that ends in time.
+
+    Attributes
+    ----------
+    config : TrainConfig
+        Settings as they were given, with the number of batches, the image size and what depends on these.
+    after : float
+        Seconds that are kept for what follows after the last batch.
+    sentence : str
+        What was planned, in words.
+    limit : TimeLimit
+        The time.
+    """
+
+    config: TrainConfig
+    after: float
+    sentence: str
+    limit: TimeLimit
+
+    @property
+    def seconds_to_train(self) -> float:
+        """Seconds until the last batch has to end."""
+        return self.limit.seconds_left - self.after

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,12 +24,13 @@ from .config import TrainConfig, TrainError
 from .duration import RunTimer
 from .interrupts import Interrupts
 from .loading import build_embedder, with_best_weights
+from .loop import Loop
 from .many_classes import average_drawn, clip_gradients, everywhere
 from .metric import MetricChoice, add_metric
 from .monitor import score_unseen_and_seen
 from .optim import rate_factor, set_rates
 from .run import Run, RunFolder, open_run
-from .setup import Parts, build, checked
+from .setup import build, checked
 from .state import (
     Position,
     all_finite,
@@ -41,12 +42,9 @@ from .state import (
     without_adapters,
 )
 from .task import protocol_note, training_items
-from .time_limit import TimeLimit
+from .time_limit import TimeLimit, TimePlan
 from .training_lock import training_lock
 from .watchers import ProgressLine, TensorBoard, Watcher
-
-if TYPE_CHECKING:
-    from .plan import Plan
 
 CHECK_EVERY = 10  # number of batches between checks of the loss on an accelerator, each of which synchronizes it
 
@@ -107,18 +105,18 @@ def train(
             config = config or TrainConfig.from_json(folder.config, trust)
             return _train_in(folder, config, resume=True, progress=progress, watchers=watchers)
     config = config or TrainConfig.from_json(folder.config, trust)
-    plan = None
+    timing = None
     if limit is not None:
         from .plan import plan_training
 
         folder.check_free()  # before the timed batches
-        plan = plan_training(config, limit)
-        config = plan.config
+        timing = plan_training(config, limit)
+        config = timing.config
     folder.create()
     try:
         with training_lock(folder.path):
             folder.check_free()  # another process may have trained there since
-            return _train_in_empty_folder(folder, config, plan=plan, progress=progress, watchers=watchers)
+            return _train_in_empty_folder(folder, config, timing=timing, progress=progress, watchers=watchers)
     except BaseException:
         if distributed.rank() == 0:
             folder.remove_if_empty()
@@ -142,15 +140,13 @@ def _train_in(
     resume: bool,
     progress: bool,
     watchers: Sequence[Watcher],
-    plan: Plan | None = None,
+    timing: TimePlan | None = None,
 ) -> Run:
     if resume:
         config = _with_original_preprocessing(config, folder)
-    parts = build(config, folder.start, resumed=resume and folder.last.exists())
-    if plan is not None:
-        parts.note = " ".join(filter(None, (parts.note, plan.sentence)))
+    loop = build(config, folder.start, resumed=resume and folder.last.exists())
     with Interrupts() as interrupts, matmul_precision(config.matmul_precision):
-        trainer = Trainer(parts, folder, interrupts, resume=resume, progress=progress, watchers=watchers, plan=plan)
+        trainer = Trainer(loop, folder, interrupts, resume=resume, progress=progress, watchers=watchers, timing=timing)
         with folder.mention_kept_checkpoint():
             return trainer.run()
 
@@ -170,27 +166,27 @@ class Trainer:
 
     def __init__(
         self,
-        parts: Parts,
+        loop: Loop,
         folder: RunFolder,
         interrupts: Interrupts,
         *,
         resume: bool = False,
         progress: bool = False,
         watchers: Sequence[Watcher] = (),
-        plan: Plan | None = None,
+        timing: TimePlan | None = None,
     ) -> None:
-        self.plan = plan
+        self.timing = timing
         self.out_of_time = False
-        self.parts = parts
+        self.loop = loop
         self.folder = folder
         self.interrupts = interrupts
-        self.main = parts.accelerator.is_main_process
-        self.on_cpu = parts.accelerator.device.type == "cpu"
+        self.main = loop.accelerator.is_main_process
+        self.on_cpu = loop.accelerator.device.type == "cpu"
         if resume and folder.last.exists():
             self.position = self._resume()
         else:
             self.position = self._begin(resume)
-        self.factor = rate_factor(parts.config, len(parts.sampler), parts.steps)
+        self.factor = rate_factor(loop.config, len(loop.data.sampler), loop.data.steps)
         if self.main:
             self.watchers = [*watchers, *self._own_watchers(progress)]
         else:
@@ -202,65 +198,70 @@ class Trainer:
     def _begin(self, resume: bool) -> Position:
         if resume:
             self._refuse_other_config()
-        self.parts.prepare()
+        self.loop.prepare()
         if self.main:
-            items = training_items(self.parts.config, self.parts.task, self.folder.start)
+            items = training_items(self.loop.config, self.loop.data.task, self.folder.start)
             items.write(self.folder.training_items)
-            device = str(self.parts.accelerator.device)
-            self.folder.describe(self.parts.config, device, weights=self.parts.weights)
+            device = str(self.loop.accelerator.device)
+            self.folder.describe(self.loop.config, device, weights=self.loop.weights)
             self.folder.cut_log(-1)
         return Position()
 
     def _resume(self) -> Position:
-        parts = self.parts
+        loop = self.loop
         folder = self.folder
         self._refuse_other_config()
         tensors, about = load_tensors(folder.last)
         if not about["step"] and not folder.state_path(0, 0).exists():  # the steps `frozen` and `whitened`
             raise TrainError(f"{folder.path}: nothing to resume, because its network is not trained; start a new run")
-        parts.weights = first_weights(about)  # the weights at the start of the run, not at this resumption
+        loop.weights = first_weights(about)  # the weights at the start of the run, not at this resumption
         whole = load_tree(folder.state_path(about["step"], 0))
         own = folder.state_path(about["step"], distributed.rank())
         state = load_tree(own) if own.exists() else whole
-        position = restore_weights(parts, tensors, about, state)
-        parts.prepare()
-        restore_rest(parts, state, whole)
+        position = restore_weights(loop, tensors, about, state)
+        loop.prepare()
+        restore_rest(loop, state, whole)
         if self.main:
             folder.reopen()
             folder.cut_log(position.step)
             folder.write_metrics(position.rows)
-            folder.write_config(parts.config)  # a resumed run may have more epochs
+            folder.write_config(loop.config)  # a resumed run may have more epochs
         return position
 
     def _refuse_other_config(self) -> None:
-        different = TrainConfig.from_json(self.folder.config).refused(self.parts.config)
+        different = TrainConfig.from_json(self.folder.config).refused(self.loop.config)
         if different:
             raise TrainError(
                 f"{self.folder.path}: cannot be resumed with other settings (run's / given): {'; '.join(different)}"
             )
 
     def _own_watchers(self, progress: bool) -> Iterator[Watcher]:
-        config = self.parts.config
+        config = self.loop.config
         if config.tensorboard:
             yield TensorBoard(self.folder.path)
         if progress:
             done = self.position.step
             yield ProgressLine(
-                self.parts.steps,
+                self.loop.data.steps,
                 config.epochs,
                 done,
-                self.parts.task,
-                first=" ".join(
-                    filter(None, (protocol_note(config, self.parts.task), self.parts.weights, self.parts.note))
-                ),
-                timer=RunTimer.of(self.parts, done),
+                self.loop.data.task,
+                first=self._first_line(),
+                timer=RunTimer.of(self.loop, done),
             )
+
+    def _first_line(self) -> str:
+        """Return what is known before the first batch: the protocol, the weights, the defaults, and the time."""
+        data = self.loop.data
+        planned = "" if self.timing is None else self.timing.sentence
+        sentences = (protocol_note(data.config, data.task), self.loop.weights, data.plan.note, planned)
+        return " ".join(filter(None, sentences))
 
     # The loop
 
     def run(self) -> Run:
         position = self.position
-        config = self.parts.config
+        config = self.loop.config
         try:
             while not self._has_ended() and not self._out_of_patience():
                 self._epoch()
@@ -268,7 +269,7 @@ class Trainer:
                 self._stop_if_requested(written=True)
             embedder = self._best_network()
             if embedder is not None and config.interpolation is not None:
-                interpolate(embedder, self.parts, self.folder)
+                interpolate(embedder, self.loop.data, self.folder)
             self.whitening = self._add_metric(embedder)
             embedder = self._choose(embedder)
         finally:
@@ -281,7 +282,7 @@ class Trainer:
             step=position.step,
             best_epoch=position.best_epoch,
             best=position.best,
-            task=self.parts.task if self.main else None,
+            task=self.loop.data.task if self.main else None,
             embedder=embedder,
         )
 
@@ -293,28 +294,28 @@ class Trainer:
         """
         if not self.main or not self.folder.best.is_file():
             return None
-        if self.parts.accelerator.num_processes > 1 or self.parts.config.lora is not None:
-            return build_embedder(self.folder, self.parts.config)
-        return with_best_weights(self.parts.step.embedder, self.folder, self.parts.about["shape"])
+        if self.loop.accelerator.num_processes > 1 or self.loop.config.lora is not None:
+            return build_embedder(self.folder, self.loop.config)
+        return with_best_weights(self.loop.trainable.embedder, self.folder, self.loop.about["shape"])
 
     def _add_metric(self, embedder: Embedder | None) -> MetricChoice | None:
         """Fit the closed-form metric of the config, if any, to the best network, print the result and return it."""
-        found = None if embedder is None else add_metric(embedder, self.parts, self.folder)
-        self.parts.accelerator.wait_for_everyone()
+        found = None if embedder is None else add_metric(embedder, self.loop.data, self.folder)
+        self.loop.accelerator.wait_for_everyone()
         if found is not None:
             self._say(str(found))
         return found
 
     def _has_ended(self) -> bool:
         """Return whether the last batch was trained, by the number of batches or because the time is over."""
-        return self.position.step >= self.parts.steps or self.out_of_time
+        return self.position.step >= self.loop.data.steps or self.out_of_time
 
     def _check_time(self) -> None:
         """Note whether only the time for the scores is left; a plan leaves enough unless the machine becomes slower."""
-        if self.plan is None or self.plan.seconds_to_train > 0 or self.position.step >= self.parts.steps:
+        if self.timing is None or self.timing.seconds_to_train > 0 or self.position.step >= self.loop.data.steps:
             return
         self.out_of_time = True
-        done = f"{self.position.step:,} of the {self.parts.steps:,} planned batches"
+        done = f"{self.position.step:,} of the {self.loop.data.steps:,} planned batches"
         self._say(f"The time is over after {done}, because they became slower; the best checkpoint is kept.")
 
     def _say(self, text: str) -> None:
@@ -325,62 +326,63 @@ class Trainer:
 
     def _choose(self, embedder: Embedder | None) -> Embedder | None:
         """Compare the best network with what is cheaper, and return what is kept."""
-        if embedder is not None and chooses(self.parts):
-            choice, embedder = choose_model(embedder, self.parts, self.folder, self.position.by_class, self.whitening)
+        if embedder is not None and chooses(self.loop.data):
+            by_class = self.position.by_class
+            choice, embedder = choose_model(embedder, self.loop.data, self.folder, by_class, self.whitening)
             for watcher in self.watchers:
                 if isinstance(watcher, ProgressLine):
                     watcher.say(choice.sentence)
-        self.parts.accelerator.wait_for_everyone()
+        self.loop.accelerator.wait_for_everyone()
         return embedder
 
     def _out_of_patience(self) -> bool:
-        config = self.parts.config
+        config = self.loop.config
         return config.patience is not None and self.position.since_best(f"unseen_{config.select}") >= config.patience
 
     def _epoch(self) -> None:
         position = self.position
-        begin_epoch(self.parts, position)
-        for batch in self.parts.batches(position.epoch, position.batch):
+        begin_epoch(self.loop, position)
+        for batch in self.loop.data.batches(position.epoch, position.batch, self.loop.accelerator.device):
             self._add_up(self._step(*batch))
             position.step = position.step + 1
             position.batch = position.batch + 1
             self._report_step()
             self._check_time()
-            if self._has_ended() or position.batch == len(self.parts.sampler):
+            if self._has_ended() or position.batch == len(self.loop.data.sampler):
                 break  # the epoch is over, and its end writes the checkpoint
             self._stop_if_requested(written=False)
-            if self.parts.config.checkpoint_every and position.step % self.parts.config.checkpoint_every == 0:
+            if self.loop.config.checkpoint_every and position.step % self.loop.config.checkpoint_every == 0:
                 self._checkpoint()
 
     def _step(self, *batch: Any) -> Tensor:
-        parts = self.parts
-        config = self.parts.config
-        assert parts.model is not None
-        assert parts.optimizer is not None
-        set_rates(parts.optimizer, self.factor(self.position.step))
-        parts.step.objective.collect_stats(self._is_logged(self.position.step + 1))
+        loop = self.loop
+        config = self.loop.config
+        assert loop.model is not None
+        assert loop.optimizer is not None
+        set_rates(loop.optimizer, self.factor(self.position.step))
+        loop.trainable.objective.collect_stats(self._is_logged(self.position.step + 1))
         try:
             if config.chunk is None:
-                loss = parts.model(*batch)
+                loss = loop.model(*batch)
             else:
-                loss = backward_of_chunks(parts, *batch)
+                loss = backward_of_chunks(loop, *batch)
         except ValueError as error:
             raise self._failed(str(error)) from error
         if config.chunk is None:
-            parts.accelerator.backward(loss)
-        average_drawn(parts.step.objective)
+            loop.accelerator.backward(loss)
+        average_drawn(loop.trainable.objective)
         if config.clip is not None:
-            clip_gradients(parts, config.clip)
+            clip_gradients(loop.model, loop.trainable.objective, loop.accelerator, config.clip)
         if self.on_cpu or self.position.step % CHECK_EVERY == 0:
             self._check_finite(loss)
-        parts.optimizer.step()
-        parts.optimizer.zero_grad()
-        parts.averages.update(self.position.step + 1)
+        loop.optimizer.step()
+        loop.optimizer.zero_grad()
+        loop.averages.update(self.position.step + 1)
         return loss.detach()
 
     def _add_up(self, loss: Tensor) -> None:
         sums = self.position.sums
-        for name, value in {"loss": loss, **self.parts.step.objective.parts_}.items():
+        for name, value in {"loss": loss, **self.loop.trainable.objective.parts_}.items():
             if name in sums:
                 sums[name] = sums[name] + value.detach()
             else:
@@ -388,17 +390,17 @@ class Trainer:
 
     def _check_finite(self, loss: Tensor) -> None:
         """Raise a TrainError if values are not finite, before they reach the weights."""
-        assert self.parts.model is not None
-        values = self.parts.step.objective.parts_
+        assert self.loop.model is not None
+        values = self.loop.trainable.objective.parts_
         if not bool(torch.isfinite(loss)):
             bad = [f"{name} is {float(value)}" for name, value in values.items() if not torch.isfinite(value)]
             raise self._failed(f"the loss is not finite: {', '.join(bad) or float(loss.detach())}")
-        gradients = (p.grad for p in self.parts.model.parameters() if p.grad is not None)
+        gradients = (p.grad for p in self.loop.model.parameters() if p.grad is not None)
         if self.on_cpu and not self._everywhere(all_finite(gradients)):
             raise self._failed(f"the gradient of {' + '.join(values)} is not finite")
 
     def _everywhere(self, finite: bool) -> bool:
-        return everywhere(self.parts.step.objective, finite, self.parts.accelerator.device)
+        return everywhere(self.loop.trainable.objective, finite, self.loop.accelerator.device)
 
     def _failed(self, what: str, step: int | None = None) -> TrainError:  # by default, the current step
         return TrainError(f"step {step or self.position.step + 1}, epoch {self.position.epoch + 1}: {what}")
@@ -415,18 +417,18 @@ class Trainer:
             watcher.on_step(position.step, position.epoch, record)
 
     def _is_logged(self, step: int) -> bool:
-        return self.main and (step % self.parts.config.log_every == 0 or step == 1)
+        return self.main and (step % self.loop.config.log_every == 0 or step == 1)
 
     def _record(self) -> dict[str, Any]:
-        assert self.parts.optimizer is not None
-        objective = self.parts.step.objective
+        assert self.loop.optimizer is not None
+        objective = self.loop.trainable.objective
         position = self.position
         return {
             "step": position.step,
             "epoch": position.epoch + 1,
             "parts": {name: float(value) for name, value in objective.parts_.items()},
             "active": {name: values["active"] for name, values in objective.stats_.items() if "active" in values},
-            "lr": {group["name"]: group["lr"] for group in self.parts.optimizer.param_groups},
+            "lr": {group["name"]: group["lr"] for group in self.loop.optimizer.param_groups},
             "images_per_second": self._speed(),
         }
 
@@ -434,13 +436,13 @@ class Trainer:
         start, first_step = self.clock
         seconds = time.perf_counter() - start
         steps = self.position.step - first_step
-        return steps * self.parts.config.batch_size / max(seconds, 1e-9)
+        return steps * self.loop.config.batch_size / max(seconds, 1e-9)
 
     # Between epochs
 
     def _finish_epoch(self) -> None:
         position = self.position
-        config = self.parts.config
+        config = self.loop.config
         self._check_weights()  # before they are scored, and possibly kept as the best
         speed = self._speed()
         means = {name: float(total) / max(1, position.batch) for name, total in position.sums.items()}
@@ -448,11 +450,11 @@ class Trainer:
         position.batch = 0
         position.sums = {}
         row: dict[str, Any] = {"epoch": position.epoch, "step": position.step, "loss": means.pop("loss")}
-        row |= {f"learned_{name}": value for name, value in self.parts.step.objective.learned_values().items()}
+        row |= {f"learned_{name}": value for name, value in self.loop.trainable.objective.learned_values().items()}
         row |= {f"part_{name}": value for name, value in means.items()} | {"images_per_second": round(speed, 1)}
         if self._has_ended() or position.epoch % config.eval_every == 0:
-            with self.parts.averages.in_place():
-                scores, by_class = score_unseen_and_seen(self.parts)
+            with self.loop.averages.in_place():
+                scores, by_class = score_unseen_and_seen(self.loop)
                 row |= scores
                 if by_class is not None:
                     deciding = getattr(by_class, config.select)
@@ -469,60 +471,73 @@ class Trainer:
     def _keep_best(self, scores: dict[str, float]) -> None:
         """Keep the weights with the best validation score, or the latest ones without validation classes."""
         position = self.position
-        score = scores.get(f"unseen_{self.parts.config.select}")
-        chooses = self.parts.config.protocol == "honest"  # in the protocol of the papers, the last one is kept
+        score = scores.get(f"unseen_{self.loop.config.select}")
+        chooses = self.loop.config.protocol == "honest"  # in the protocol of the papers, the last one is kept
         if chooses and score is not None and position.best is not None and score <= position.best:
             return
         position.best = score
         position.best_epoch = position.epoch
-        tensors, _ = split_weights(self.parts)
+        tensors, _ = split_weights(self.loop)
         if self.main:
-            plain = without_adapters(tensors, self.parts.config)
-            save_tensors(self.folder.best, plain, {**self._about(), "select": self.parts.config.select})
-            if self.parts.config.lora is not None:
+            plain = without_adapters(tensors, self.loop.config)
+            save_tensors(self.folder.best, plain, {**self._about(), "select": self.loop.config.select})
+            if self.loop.config.lora is not None:
                 self._write_adapters(tensors)
 
     def _write_adapters(self, tensors: dict[str, Tensor]) -> None:
         """Write the adapters of the best weights separately, in the format of peft."""
-        config = self.parts.config
+        config = self.loop.config
         assert config.lora is not None
-        inner = inner_place(self.parts.step.embedder.trunk)
+        inner = inner_place(self.loop.trainable.embedder.trunk)
         found, settings = adapter_files(tensors, TRUNK + inner, config.lora, config.adapter_scale * config.lora)
         self.folder.write_adapters(found, settings)
 
     def _about(self) -> dict[str, Any]:
         position = self.position
-        parts = self.parts
+        loop = self.loop
         counts = {"step": position.step, "epoch": position.epoch, "best": position.best}
-        return {**counts, "config": parts.config.digest, **parts.about}
+        return {**counts, "config": loop.config.digest, **loop.about}
 
     def _check_weights(self) -> None:
-        assert self.parts.model is not None
-        if not self._everywhere(all_finite(self.parts.model.parameters())):
+        assert self.loop.model is not None
+        if not self._everywhere(all_finite(self.loop.model.parameters())):
             raise self._failed("the weights are not finite", self.position.step)
 
     def _checkpoint(self) -> None:
         self._check_weights()
-        parts = self.parts
+        loop = self.loop
         position = self.position
-        tensors, extra = split_weights(parts)
-        self.folder.save_state(position.step, distributed.rank(), snapshot(parts, position, extra))
-        parts.accelerator.wait_for_everyone()
+        tensors, extra = split_weights(loop)
+        self.folder.save_state(position.step, distributed.rank(), snapshot(loop, position, extra))
+        loop.accelerator.wait_for_everyone()
         if self.main:
             self.folder.commit(tensors, self._about())
-        parts.accelerator.wait_for_everyone()
+        loop.accelerator.wait_for_everyone()
 
     def _stop_if_requested(self, written: bool) -> None:
         requested = self.interrupts.requested
         if distributed.world() > 1:
             if not written and self.position.step % CHECK_EVERY:
                 return
-            requested = bool(distributed.total(torch.tensor(float(requested), device=self.parts.accelerator.device)))
+            requested = bool(distributed.total(torch.tensor(float(requested), device=self.loop.accelerator.device)))
         if requested:
             first = self.position.best_epoch == 0
             if first:  # no evaluation has chosen one yet
-                with self.parts.averages.in_place():
+                with self.loop.averages.in_place():
                     self._keep_best({})
             if first or not written:
                 self._checkpoint()
             raise KeyboardInterrupt
+
+
+class TrainerInMemory(Trainer):
+    """A training whose network is used at once: it scores nothing and writes no checkpoint."""
+
+    def _finish_epoch(self) -> None:
+        self._check_weights()
+        self.position.epoch += 1
+        self.position.batch = 0
+        self.position.sums = {}
+
+    def _checkpoint(self) -> None:
+        """Write nothing."""

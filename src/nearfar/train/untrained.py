@@ -184,37 +184,38 @@ def save_untrained(
 
 
 def _write_untrained(config: TrainConfig, folder: RunFolder, kind: str, form: str, *, progress: bool) -> Run:
-    parts = build(config.replace(embedding_start="random"), folder.start, trains=False)  # the layer is not used
-    train = parts.task.train
+    loop = build(config.replace(embedding_start="random"), folder.start, trains=False)  # the layer is not used
+    config = loop.config
+    task = loop.data.task
     if kind == "auto":
-        kind = "frozen" if parts.config.starts_pretrained else "raw"
+        kind = "frozen" if config.starts_pretrained else "raw"
     if progress and kind == "frozen":
-        print(parts.weights, file=sys.stderr, flush=True)
+        print(loop.weights, file=sys.stderr, flush=True)
     if kind == "raw":
-        model = UntrainedModel.raw(train, parts.config, parts.step.embedder.scale)
+        model = UntrainedModel.raw(task.train, config, loop.trainable.embedder.scale)
     else:
-        model = UntrainedModel.frozen(train, parts.config, folder.start)
-    parts.config = parts.config.replace(embedding_dim=model.embedder.embedding_dim, metric="none")
-    model.embedder.to(parts.accelerator.device)
+        model = UntrainedModel.frozen(task.train, config, folder.start)
+    config = config.replace(embedding_dim=model.embedder.embedding_dim, metric="none")
+    model.embedder.to(loop.accelerator.device)
     if form == "auto":
-        form = model.chosen_form(train)
+        form = model.chosen_form(task.train)
     model = model.with_form(form)
-    model.learn(train)
+    model.learn(task.train)
     title = model.title if form == "none" else f"{model.title}, {FORMS[form].title}"
     kept = {"kept": kind if form == "none" else f"{kind}-form", "kept_title": title}
-    about = {"step": 0, "epoch": 0, "best": None, "config": parts.config.digest, **parts.about, **model.about, **kept}
+    about = {"step": 0, "epoch": 0, "best": None, "config": config.digest, **loop.about, **model.about, **kept}
     tensors = {NETWORK + name: value for name, value in model.embedder.state_dict().items()}
     save_tensors(folder.best, tensors, about)
     save_tensors(folder.last, tensors, about)
-    training_items(parts.config, parts.task, folder.start).write(folder.training_items)
-    folder.describe(parts.config, str(parts.accelerator.device), weights=parts.weights)
+    training_items(config, task, folder.start).write(folder.training_items)
+    folder.describe(config, str(loop.accelerator.device), weights=loop.weights)
     return Run(
         folder=folder.path,
-        config=parts.config,
+        config=config,
         epoch=0,
         step=0,
         best_epoch=0,
         best=None,
-        task=parts.task,
+        task=task,
         embedder=model.embedder.eval(),
     )
