@@ -94,8 +94,8 @@ def main() -> None:
         sizes = ["--batch", given.batch, "--size", given.size, "--chunks", chunk]
         command = [sys.executable, str(Path(__file__)), "--one", *map(str, sizes)]
         found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-        told = [f"{value:.6g}" for value in found.values()]
-        print(f"| {chunk or 'whole batch'} | {' | '.join(told)} |")
+        cells = [f"{value:.6g}" for value in found.values()]
+        print(f"| {chunk or 'whole batch'} | {' | '.join(cells)} |")
 
 
 if __name__ == "__main__":

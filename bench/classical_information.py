@@ -97,9 +97,9 @@ def pairs(d: int, c: int, gamma: float) -> Bounded:
     return Bounded(X[i] - X[j], np.where(same, 1.0, -1.0), np.where(same, u, l), np.full(len(i), gamma))
 
 
-def loop(told: Bounded, tol: float = 1e-3, max_sweeps: int = 1000) -> np.ndarray:
+def loop(weak: Bounded, tol: float = 1e-3, max_sweeps: int = 1000) -> np.ndarray:
     """ITML as one would write it first."""
-    V, sign, bound, gammas = told
+    V, sign, bound, gammas = weak
     A, dual, slack, gamma = np.eye(V.shape[1]), np.zeros(len(V)), bound.copy(), gammas[0]
     for _ in range(max_sweeps):
         before = dual.copy()
@@ -116,13 +116,13 @@ def loop(told: Bounded, tol: float = 1e-3, max_sweeps: int = 1000) -> np.ndarray
 
 
 def itml_row(d: int, c: int, gamma: float, repeat: int) -> None:
-    told, one = pairs(d, c, gamma), np.eye(d)
-    best = logdet.nearest(told, one, tol=1e-10).x
+    weak, one = pairs(d, c, gamma), np.eye(d)
+    best = logdet.nearest(weak, one, tol=1e-10).x
     contenders: dict[str, tuple[Callable[[], np.ndarray], int]] = {
-        "loop": (lambda: loop(told), 1),
-        "projections": (lambda: logdet.nearest(told, one, "projections", max_iter=1000, tol=1e-3).x, 1),
-        "newton 1e-3": (lambda: logdet.nearest(told, one, tol=1e-3).x, repeat),
-        "newton 1e-6": (lambda: logdet.nearest(told, one, tol=1e-6).x, repeat),
+        "loop": (lambda: loop(weak), 1),
+        "projections": (lambda: logdet.nearest(weak, one, "projections", max_iter=1000, tol=1e-3).x, 1),
+        "newton 1e-3": (lambda: logdet.nearest(weak, one, tol=1e-3).x, repeat),
+        "newton 1e-6": (lambda: logdet.nearest(weak, one, tol=1e-6).x, repeat),
     }
     times, cells = {}, []
     for name, (call, times_over) in contenders.items():
@@ -151,17 +151,17 @@ def peer_row(name: str, X: np.ndarray, y: np.ndarray, squared: bool, repeat: int
     from metric_learn.constraints import Constraints
 
     i, j, a, b = Constraints(y).positive_negative_pairs(20 * len(np.unique(y)) ** 2, random_state=0)
-    told = np.unique(np.sort(np.stack([np.r_[i, a], np.r_[j, b]], axis=1), axis=1), axis=0)
-    told = told[np.any(X[told[:, 0]] != X[told[:, 1]], axis=1)]
-    V, sign = X[told[:, 0]] - X[told[:, 1]], np.where(y[told[:, 0]] == y[told[:, 1]], 1, -1)
+    weak = np.unique(np.sort(np.stack([np.r_[i, a], np.r_[j, b]], axis=1), axis=1), axis=0)
+    weak = weak[np.any(X[weak[:, 0]] != X[weak[:, 1]], axis=1)]
+    V, sign = X[weak[:, 0]] - X[weak[:, 1]], np.where(y[weak[:, 0]] == y[weak[:, 1]], 1, -1)
     d2 = np.sum(V**2, axis=1)
     bounds = np.maximum(np.percentile(d2 if squared else np.sqrt(d2), [5, 95]), 1e-9)
 
     def theirs() -> Any:
-        return Theirs().fit(X[told], sign, bounds=bounds)
+        return Theirs().fit(X[weak], sign, bounds=bounds)
 
     def ours() -> Any:
-        return ITML(1.0, bounds=bounds).fit(X, pairs=told, pair_labels=sign)
+        return ITML(1.0, bounds=bounds).fit(X, pairs=weak, pair_labels=sign)
 
     slow, peer = least(theirs, 1)
     slow, peer = (slow, peer) if slow > 5 else least(theirs, repeat)
@@ -247,18 +247,18 @@ def label_kernel(rng: np.random.Generator) -> Contest:
 
 def class_divergences(rng: np.random.Generator) -> Contest:
     B = rng.normal(size=(20, 30, 60))
-    told = divergences.GaussianClasses(rng.normal(size=(20, 30)), B @ np.swapaxes(B, 1, 2) / 60, np.full(20, 50.0))
+    laws = divergences.GaussianClasses(rng.normal(size=(20, 30)), B @ np.swapaxes(B, 1, 2) / 60, np.full(20, 50.0))
     U = rng.normal(size=(30, 10))
 
     def kl(a: int, b: int) -> float:
-        A, B, m = U.T @ told.covs[a] @ U, U.T @ told.covs[b] @ U, U.T @ (told.means[a] - told.means[b])
+        A, B, m = U.T @ laws.covs[a] @ U, U.T @ laws.covs[b] @ U, U.T @ (laws.means[a] - laws.means[b])
         C = np.linalg.inv(B)
         log = np.linalg.slogdet(B)[1] - np.linalg.slogdet(A)[1]
         return 0.5 * float(log + np.trace(C @ A) + m @ C @ m - 10)
 
     return (
         "divergences of 20 classes, 30 -> 10 dimensions",
-        lambda: divergences.divergences(U, told),
+        lambda: divergences.divergences(U, laws),
         lambda: np.array([[kl(a, b) for b in range(20)] for a in range(20)]),
     )
 

@@ -122,8 +122,8 @@ def as_table(results: Results) -> str:
         cells.append(duration(float(np.median(np.concatenate([results[key]["fit"] for key in of(results, name)])))))
         lines.append(f"| {' | '.join(cells)} |")
     ended = [f"{name} on {table} ({line['note']})" for (table, name), line in results.items() if not whole(line)]
-    told = f"{all_tables} tables. On fewer than half of them: {', '.join(rare) or 'none'}."
-    return "\n".join([*lines, "", f"{told} No result: {'; '.join(ended) or 'none'}."])
+    about = f"{all_tables} tables. On fewer than half of them: {', '.join(rare) or 'none'}."
+    return "\n".join([*lines, "", f"{about} No result: {'; '.join(ended) or 'none'}."])
 
 
 def whole(line: dict[str, Any]) -> bool:

@@ -77,11 +77,11 @@ def nearfar_learners(given: bool) -> dict[str, Fit]:
 
     if given:
         return {
-            "RCA": lambda A, a, told, seed: nearfar.RCA().fit(A, chunklets=told.chunklets),
-            "ITML": lambda A, a, told, seed: nearfar.ITML(1.0, bounds=told.bounds).fit(
-                A, pairs=told.pairs, pair_labels=told.signs
+            "RCA": lambda A, a, weak, seed: nearfar.RCA().fit(A, chunklets=weak.chunklets),
+            "ITML": lambda A, a, weak, seed: nearfar.ITML(1.0, bounds=weak.bounds).fit(
+                A, pairs=weak.pairs, pair_labels=weak.signs
             ),
-            "MMC": lambda A, a, told, seed: nearfar.MMC().fit(A, pairs=told.pairs, pair_labels=told.signs),
+            "MMC": lambda A, a, weak, seed: nearfar.MMC().fit(A, pairs=weak.pairs, pair_labels=weak.signs),
         }
     done = [method.name for method in METHODS if method.kind == "learner"]
     options = {
@@ -93,7 +93,7 @@ def nearfar_learners(given: bool) -> dict[str, Fit]:
     return {name: partial(from_labels, kind) for name, kind in kinds.items()}
 
 
-def from_labels(kind: Callable[[], Any], A: np.ndarray, a: np.ndarray, told: Given | None, seed: int) -> Any:
+def from_labels(kind: Callable[[], Any], A: np.ndarray, a: np.ndarray, weak: Given | None, seed: int) -> Any:
     learner = kind()
     if "random_state" in learner.get_params():
         learner.set_params(random_state=seed)
@@ -105,9 +105,9 @@ def scikit_learners(given: bool) -> dict[str, Fit]:
     from sklearn.neighbors import NeighborhoodComponentsAnalysis
 
     return {
-        "Euclidean": lambda A, a, told, seed: StandardScaler(with_std=False).fit(A),
-        "NCA": lambda A, a, told, seed: NeighborhoodComponentsAnalysis(random_state=seed).fit(A, a),
-        "LDA": lambda A, a, told, seed: LinearDiscriminantAnalysis().fit(A, a),
+        "Euclidean": lambda A, a, weak, seed: StandardScaler(with_std=False).fit(A),
+        "NCA": lambda A, a, weak, seed: NeighborhoodComponentsAnalysis(random_state=seed).fit(A, a),
+        "LDA": lambda A, a, weak, seed: LinearDiscriminantAnalysis().fit(A, a),
     }
 
 
@@ -116,21 +116,21 @@ def metric_learners(given: bool) -> dict[str, Fit]:
 
     if given:
         return {
-            "RCA_Supervised": lambda A, a, told, seed: ml.RCA().fit(A, told.chunklets),
-            "ITML_Supervised": lambda A, a, told, seed: ml.ITML().fit(A[told.pairs], told.signs, bounds=told.bounds),
-            "MMC_Supervised": lambda A, a, told, seed: ml.MMC().fit(A[told.pairs], told.signs),
+            "RCA_Supervised": lambda A, a, weak, seed: ml.RCA().fit(A, weak.chunklets),
+            "ITML_Supervised": lambda A, a, weak, seed: ml.ITML().fit(A[weak.pairs], weak.signs, bounds=weak.bounds),
+            "MMC_Supervised": lambda A, a, weak, seed: ml.MMC().fit(A[weak.pairs], weak.signs),
         }
     return {
-        "NCA": lambda A, a, told, seed: ml.NCA(random_state=seed).fit(A, a),
-        "LMNN": lambda A, a, told, seed: ml.LMNN(random_state=seed).fit(A, a),
-        "MMC_Supervised": lambda A, a, told, seed: ml.MMC_Supervised(random_state=seed).fit(A, a),
+        "NCA": lambda A, a, weak, seed: ml.NCA(random_state=seed).fit(A, a),
+        "LMNN": lambda A, a, weak, seed: ml.LMNN(random_state=seed).fit(A, a),
+        "MMC_Supervised": lambda A, a, weak, seed: ml.MMC_Supervised(random_state=seed).fit(A, a),
         # its default of 100 chunks is more than small tables have
-        "RCA_Supervised": lambda A, a, told, seed: ml.RCA_Supervised(
+        "RCA_Supervised": lambda A, a, weak, seed: ml.RCA_Supervised(
             n_chunks=min(100, len(A) // 5), random_state=seed
         ).fit(A, a),
-        "ITML_Supervised": lambda A, a, told, seed: ml.ITML_Supervised(random_state=seed).fit(A, a),
-        "LSML_Supervised": lambda A, a, told, seed: ml.LSML_Supervised(random_state=seed).fit(A, a),
-        "Covariance": lambda A, a, told, seed: ml.Covariance().fit(A),
+        "ITML_Supervised": lambda A, a, weak, seed: ml.ITML_Supervised(random_state=seed).fit(A, a),
+        "LSML_Supervised": lambda A, a, weak, seed: ml.LSML_Supervised(random_state=seed).fit(A, a),
+        "Covariance": lambda A, a, weak, seed: ml.Covariance().fit(A),
     }
 
 
@@ -169,13 +169,13 @@ def forked(fit: Fit, name: str, X: np.ndarray, y: np.ndarray, task: dict[str, An
         os._exit(0)
     os.close(write_end)
     with os.fdopen(read_end) as lines:
-        told = [json.loads(text) for text in lines]
+        parts = [json.loads(text) for text in lines]
     status = os.waitpid(child, 0)[1]
-    result: Result = {key: [found[key] for found in told if key in found] for key in ("fit", "accuracy", "accuracy_1")}
+    result: Result = {key: [found[key] for found in parts if key in found] for key in ("fit", "accuracy", "accuracy_1")}
     for key in ("objective", "same", "note"):
-        values = [found[key] for found in told if found.get(key) is not None]
+        values = [found[key] for found in parts if found.get(key) is not None]
         result[key] = values[0] if values else None
-    result["mb"] = max((found["mb"] for found in told if "mb" in found), default=float("nan"))
+    result["mb"] = max((found["mb"] for found in parts if "mb" in found), default=float("nan"))
     if os.WIFSIGNALED(status):
         timed_out = os.WTERMSIG(status) == signal.SIGPROF
         result["note"] = "out of time" if timed_out else f"ended by signal {os.WTERMSIG(status)}"
@@ -184,7 +184,7 @@ def forked(fit: Fit, name: str, X: np.ndarray, y: np.ndarray, task: dict[str, An
 
 
 def measured(
-    fit: Fit, name: str, X: np.ndarray, y: np.ndarray, task: dict[str, Any], tell: Callable[[Result], None]
+    fit: Fit, name: str, X: np.ndarray, y: np.ndarray, task: dict[str, Any], send: Callable[[Result], None]
 ) -> None:
     """In the child: fold after fold, or with no folds one fit on all rows."""
     resource.setrlimit(resource.RLIMIT_AS, (int(task["memory"] * 2**30),) * 2)
@@ -195,14 +195,14 @@ def measured(
         for k, (train, test) in enumerate(parts(X, y, task["folds"], task["draws"])):
             scaler, seed = StandardScaler().fit(X[train]), k // max(task["folds"], 1)
             A, B = scaler.transform(X[train]), scaler.transform(X[test]) if len(X[test]) else X[test]
-            told = supervision(A, y[train], k) if task["given"] else None
+            weak = supervision(A, y[train], k) if task["given"] else None
             before = peak_mb() if before is None else before
-            seconds, learner = fitted(partial(fit, A, y[train], told, seed), task["least"])
-            tell({"fit": seconds, "mb": peak_mb() - before, "objective": number(learner)})
+            seconds, learner = fitted(partial(fit, A, y[train], weak, seed), task["least"])
+            send({"fit": seconds, "mb": peak_mb() - before, "objective": number(learner)})
             if len(B):
-                tell(scored(learner, name if k == 0 else "", A, y[train], B, y[test]))
+                send(scored(learner, name if k == 0 else "", A, y[train], B, y[test]))
     except (ValueError, MemoryError, TypeError, np.linalg.LinAlgError) as error:
-        tell({"note": f"{type(error).__name__}: {str(error).splitlines()[0][:80] if str(error) else ''}"})
+        send({"note": f"{type(error).__name__}: {str(error).splitlines()[0][:80] if str(error) else ''}"})
 
 
 def fitted(fit: Callable[[], Any], least: float = 0.2) -> tuple[float, Any]:

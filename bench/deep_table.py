@@ -144,7 +144,7 @@ def all_items(dataset: Dataset) -> Tensor:
 
 @torch.no_grad()
 def relation_scores(net: MultiScaleRelationNet, items: Tensor, every: int) -> NDArray[np.float32]:
-    """Every item as a class of one sample, each `every`-th as a query."""
+    """Every item as a class of its own, each `every`-th as a query."""
     maps = net.scales(items)
     query = [m[::every] for m in maps]
     rows = [net.relate([m[i : i + 16] for m in query], maps) for i in range(0, len(query[0]), 16)]

@@ -175,8 +175,8 @@ def large(arguments: argparse.Namespace) -> None:
         if arguments.only.lower() in name.lower():
             command = [sys.executable, __file__, "one", "--only", name, *options]
             found = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-            told = json.loads(found)
-            print(f"| {name} | {told['seconds']:.1f} | {told['peak']:.0f} | {told['before']:.0f} |", flush=True)
+            row = json.loads(found)
+            print(f"| {name} | {row['seconds']:.1f} | {row['peak']:.0f} | {row['before']:.0f} |", flush=True)
 
 
 def one(arguments: argparse.Namespace) -> None:

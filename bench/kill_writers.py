@@ -66,14 +66,14 @@ def killed(uri: str, start: int, pause: float, dims: int) -> list[str]:
         finally:
             os._exit(1)
     os.close(report)
-    told = os.read(reading, 65536)
+    reported = os.read(reading, 65536)
     time.sleep(pause)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     while part := os.read(reading, 65536):
-        told += part
+        reported += part
     os.close(reading)
-    return told.decode().splitlines()
+    return reported.decode().splitlines()
 
 
 def there(uri: str, dims: int) -> set[str]:
@@ -112,12 +112,12 @@ def main() -> None:
         changes = 0
         lost = 0
         for kill in range(given.kills):
-            told = killed(uri, EACH * kill, chance.uniform(0, MAX_PAUSE), given.dims)
-            changes += len(told)
-            for line in told:
+            reported = killed(uri, EACH * kill, chance.uniform(0, MAX_PAUSE), given.dims)
+            changes += len(reported)
+            for line in reported:
                 names = set(group(int(line[1:])))
                 expected = expected | names if line[0] == "+" else expected - names
-            last = int(told[-1][1:]) if told else EACH * kill
+            last = int(reported[-1][1:]) if reported else EACH * kill
             open_question = {name for number in (last - 1, last, last + 1, last + 2) for name in group(number)}
             found = there(uri, given.dims)
             wrong = (found ^ expected) - open_question

@@ -55,7 +55,7 @@ def learners() -> Iterator[tuple[str, Fit]]:
     import nearfar
 
     def with_landmarks(kind: Any) -> Fit:
-        return lambda A, a, told, seed: kind(landmarks=LANDMARKS).fit(A, a)
+        return lambda A, a, weak, seed: kind(landmarks=LANDMARKS).fit(A, a)
 
     for name, fit in nearfar_learners(False).items():
         if "(" not in name:
@@ -89,8 +89,8 @@ def costs(name: str, fit: Fit, drawn: list[tuple[np.ndarray, np.ndarray]], task:
             mb = result["mb"] if d == first else mb
         else:
             late = True
-            told = result["note"]
-            cells.append("-" if told in ("", "out of time") or told.startswith("MemoryError") else told)
+            note = result["note"]
+            cells.append("-" if note in ("", "out of time") or note.startswith("MemoryError") else note)
     return [*cells, "-" if np.isnan(mb) else f"{mb:,.0f}"]
 
 

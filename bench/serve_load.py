@@ -80,8 +80,8 @@ def main() -> None:
                 asyncio.run(measure("/api/neighbors?name={}&k=10", given.items, 4, 2))
                 before = memory(server.pid)
                 print("network:", asyncio.run(measure("/health", given.items, given.clients, 5)))
-                told = asyncio.run(measure("/api/neighbors?name={}&k=10", given.items, given.clients, given.seconds))
-                print("neighbors:", told)
+                found = asyncio.run(measure("/api/neighbors?name={}&k=10", given.items, given.clients, given.seconds))
+                print("neighbors:", found)
                 print(f"memory: {before:.0f} MB before, {memory(server.pid):.0f} MB after")
             finally:
                 server.terminate()

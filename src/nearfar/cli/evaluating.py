@@ -116,13 +116,13 @@ def evaluate(
     ways
         Number of classes of a few-shot episode.
     shots
-        Number of support samples of each class.
+        Number of support items of each class.
     queries
-        Number of query samples of each class.
+        Number of query items of each class.
     episodes
         Number of few-shot episodes.
     classifier
-        Classify few-shot queries by the nearest class mean, the nearest support sample, or the highest score of the
+        Classify few-shot queries by the nearest class mean, the nearest support item, or the highest score of the
         pair network of the run.
     seen_too
         Include items of DATA that the run or the learner was trained on; by default they are left out.

@@ -247,7 +247,7 @@ def open_whole(
 ) -> Task:
     """Open data to train on all of them, including those of `test`; parameters as for `open_task`.
 
-    The test set of this task is its training set, so that its scores do not measure new items.
+    The test items of this task are its training items, so that its scores do not measure new items.
     """
     settings: dict[str, Any] = {"image_size": image_size, "skip_bad": skip_bad, "partial": partial, "pairs": pairs}
     opened, *others = _open_each([source] if test is None else [source, test], label, name, **settings)

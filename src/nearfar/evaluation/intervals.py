@@ -1,4 +1,4 @@
-"""A mean and its 95% interval, and Recall@K over ten disjoint parts of the test set.
+"""A mean and its 95% interval, and Recall@K over ten disjoint parts of the test items.
 
 half-width = t_{0.975, n-1} s / sqrt(n)        (or 1.96 s / sqrt(n)), s the sample standard deviation
 """
@@ -81,7 +81,7 @@ def subset_recall(
     kind: str = "t",
     seed: int = 0,
 ) -> dict[int, Interval]:
-    """Compute Recall@K of disjoint parts of the test set, each with every class, with a 95% confidence interval.
+    """Compute Recall@K of disjoint parts of the test items, each with every class, with a 95% confidence interval.
 
     Parameters
     ----------

@@ -148,7 +148,6 @@ def train_and_compare(
         Number of runs at a time, each in a process of its own with one thread.
     on_trial : callable, optional
         Function that is called after each trial, with the trial, the number of finished trials and that of all trials.
-        It was called `told`, which works until 0.4.
 
     Returns
     -------

@@ -319,7 +319,7 @@ def ladder(
     if splits < 1:
         raise TrainError(f"ladder: splits must be at least 1, got {splits}")
     limit = None if seconds is None else TimeLimit(seconds / 60)
-    tell = on_rung or (lambda title: None)
+    announce = on_rung or (lambda title: None)
     with preserve_random_state():
         task, resolved = settle(config.replace(validation=0.0, symmetries="none"), start)
         config = resolved.replace(validation=config.validation, symmetries=config.symmetries)
@@ -327,7 +327,7 @@ def ladder(
         if limit is not None:
             items = _items_in_time(items, config, start, limit)
         held = held_out_classes(items, max(splits, untrained_splits), config.seed)
-        rungs, weights = _rungs(items, held, splits, config, start, full, tell, ExpectedWork(on_progress), limit)
+        rungs, weights = _rungs(items, held, splits, config, start, full, announce, ExpectedWork(on_progress), limit)
         out = len(held[0])
         return Ladder(
             protocol=_protocol(items, task.train, rungs, out),
@@ -477,7 +477,7 @@ def _rungs(
     config: TrainConfig,
     start: Path | None,
     full: bool,
-    tell: Callable[[str], None],
+    announce: Callable[[str], None],
     work: ExpectedWork,
     limit: TimeLimit | None = None,
 ) -> tuple[tuple[Rung, ...], str]:
@@ -490,7 +490,7 @@ def _rungs(
     work.expect("reading", n, SECONDS_OF_READING)
     work.expect("features", n if pretrained else 0, SECONDS_OF_FEATURES)
     _expect_splits(work, len(held), splits, config, n, SECONDS_OF_FEATURES, full=full)
-    bases, found = _bases(items, config, start, tell, work)
+    bases, found = _bases(items, config, start, announce, work)
     _, base, rows = bases[-1]
     has_form = rows.shape[1] <= MAX_WIDTH
     trained = _trained_rungs(items, found, base, config, start, full=full)
@@ -518,7 +518,7 @@ def _rungs(
         for rung, title, found in bases
     ]
     if has_form:
-        tell(f"{base}, closed form")
+        announce(f"{base}, closed form")
         forms: list[str] = []
         offered = tuple(FORMS if _may_be_standardized(items, config) else OF_FEATURES)
         embedded = ((_mapped_held(rows, items, classes, config.seed, forms, offered), classes) for classes in many)
@@ -526,7 +526,7 @@ def _rungs(
     for rung, title, embed_held in trained:
         if limit is not None and work.seconds_left_of(rung) > splits * limit.seconds_left:
             continue  # there is not enough time for one split
-        tell(title)
+        announce(title)
         counted = [BatchCounter(work, rung)]
         embedded = ((embed_held(classes, counted), classes) for classes in held[:splits])
         rungs.append(_rung(rung, title, embedded, items, work, limit=limit))
@@ -534,19 +534,19 @@ def _rungs(
 
 
 def _bases(
-    items: Dataset, config: TrainConfig, start: Path | None, tell: Callable[[str], None], work: ExpectedWork
+    items: Dataset, config: TrainConfig, start: Path | None, announce: Callable[[str], None], work: ExpectedWork
 ) -> tuple[list[Inputs], Frozen]:
     """Return raw inputs, but not texts, and the features of a pretrained trunk; without one, these are the items."""
     bases: list[Inputs] = []
     if items.texts is None:
         title = "raw pixels" if items.kind == "image" else "raw rows"
-        tell(title)
+        announce(title)
         bases.append(Inputs("raw", title, raw_items(items, _scale(items, config, start))))
     work.advance("reading", len(items))
     if not config.starts_pretrained:
         network = untrained_network(config, item_shape(items, config), start)
         return bases, Frozen(items, None, weights_note(config, network))
-    tell(FROZEN)
+    announce(FROZEN)
     found = _features_and_stage(items, config, start)
     bases.append(Inputs("frozen", FROZEN, np.asarray(found.features.array)))
     work.advance("features", len(items))

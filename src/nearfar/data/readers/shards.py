@@ -1,4 +1,4 @@
-"""Tar shards in the layout of webdataset: the files of a sample have the same name and different endings.
+"""Tar shards in the layout of webdataset: the files of an item have the same name and different endings.
 
     000017.jpg  000017.cls      the class in a text
     000018.jpg  000018.json     the class in a field of a JSON object
@@ -34,7 +34,7 @@ def is_sharded(names: Sequence[str]) -> bool:
 
 
 def key_of(name: str) -> tuple[str, str]:
-    """Return the name of a sample and the ending, which begins at the first dot of the file's name."""
+    """Return the name of an item and the ending, which begins at the first dot of the file's name."""
     folder, slash, file = name.rpartition("/")
     key, _, ending = file.partition(".")
     return f"{folder}{slash}{key}", ending.lower()
@@ -104,7 +104,7 @@ def read_shards(
 
 
 def _class_of(files: Files, key: str, beside: dict[tuple[str, str], str]) -> str:
-    """Return the class of a sample, or "" if it has none."""
+    """Return the class of an item, or "" if it has none."""
     plain = beside.get((key, CLASS))
     if plain is not None:
         return _text(files, plain)
