@@ -10,10 +10,15 @@ tokenizers = pytest.importorskip("tokenizers")
 
 from safetensors.torch import save_file
 
+from nearfar.data import open_items
 from nearfar.deep.networks.tokens import Tokens
 from nearfar.deep.networks.transformers_text_trunk import pool_tokens
 from nearfar.deep.networks.trunks import find_preprocessing, make_trunk
 from nearfar.deep.networks.weights import TrunkError
+from nearfar.index import Index
+from nearfar.numerics.distances import unit_rows
+from nearfar.train import embed_run
+from tests.commands import run
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "red", "blue", "green", "shoe", "hat", "coat", "query", "passage", ":"]
 TEXTS = ["red shoe", "a green hat and a blue coat", "shoe", "Red HAT", "blue " * 40, "coat : red"]
@@ -235,6 +240,76 @@ def test_texts_are_embedded_as_by_sentence_transformers(tmp_path, case):
     expected = np.stack([model.encode([text], prompt_name=prompt)[0] for text in TEXTS])
     np.testing.assert_allclose(embedded(folder, options), expected, rtol=1e-5, atol=1e-5)
     assert np.abs(expected - expected[0]).max() > 1e-3
+
+
+OF_ROLES = {
+    "both": {"prompts": {"query": "query : ", "document": "passage : "}},
+    "query only": {"prompts": {"query": "query : "}},
+    "passage": {"prompts": {"query": "query : ", "passage": "passage : "}},
+    "three, and a default": {
+        "prompts": {"query": "query : ", "document": "passage : ", "passage": "red ", "other": "blue "},
+        "default_prompt_name": "other",
+    },
+    "document only, and a default": {
+        "prompts": {"document": "passage : ", "other": "blue "},
+        "default_prompt_name": "other",
+    },
+}
+
+
+@pytest.mark.slow  # the import of the peer takes seconds
+@pytest.mark.parametrize("pools_prompt", [True, False])
+@pytest.mark.parametrize("case", OF_ROLES)
+def test_queries_and_documents_have_the_prompts_that_sentence_transformers_gives_them(
+    tmp_path, capsys, monkeypatch, case, pools_prompt
+):
+    peer = pytest.importorskip("sentence_transformers")
+    files = {
+        "1_Pooling/config.json": {"pooling_mode_mean_tokens": True, "include_prompt": pools_prompt},
+        "config_sentence_transformers.json": OF_ROLES[case],
+    }
+    folder = write_model(tmp_path / "model", "bert", files)
+    table = tmp_path / "texts.csv"
+    texts = [f"{TEXTS[i % 6]} {WORDS[4 + i % 5]}" for i in range(24)]
+    lines = [f'"{text}",{"abcdefgh"[i % 8]}' for i, text in enumerate(texts)]
+    table.write_text("\n".join(["text,label", *lines]))
+    made, file = tmp_path / "run", tmp_path / "texts.index"
+    trained = ["train", table, "--trunk", f"transformers:{folder}", "--rung", "frozen", "--out", made, "--quiet"]
+    for words in (trained, ["index", made, table, "-o", file]):
+        code, _, err = run(capsys, monkeypatch, *words)
+        assert code == 0, err
+    model = peer.SentenceTransformer(str(folder), device="cpu", model_kwargs={"dtype": torch.float32})
+    items = open_items(table)
+    close = {"rtol": 1e-5, "atol": 1e-5}
+    documents = model.encode_document(texts)
+    if case == "passage":  # version 6.2 documents this, but takes an empty prompt, which it adds itself
+        documents = model.encode(texts, prompt_name="passage")
+    np.testing.assert_allclose(Index.load(file).embeddings, documents, **close)
+    queries = model.encode_query(texts)
+    np.testing.assert_allclose(embed_run(made, items, prompt="query"), queries, **close)
+    np.testing.assert_allclose(embed_run(made, items), model.encode(texts), **close)
+    assert np.abs(queries - documents).max() > 1e-2
+    expected = 1 - unit_rows(queries) @ unit_rows(documents).T
+    others = expected.copy()
+    np.fill_diagonal(others, np.inf)
+    for words, distances in (
+        ([texts[7], "-k", 24], expected[[7]]),
+        ([table, "-k", 24], expected),
+        ([table, "-k", 23, "--exclude-self"], others),
+    ):
+        code, _, err = run(capsys, monkeypatch, "search", file, *words, "-o", tmp_path / "hits.csv")
+        assert code == 0, err
+        found = np.genfromtxt(tmp_path / "hits.csv", delimiter=",", skip_header=1, usecols=2)
+        sorted_rows = np.sort(distances, axis=1)
+        np.testing.assert_allclose(found, sorted_rows[np.isfinite(sorted_rows)], atol=1e-5)
+        (tmp_path / "hits.csv").unlink()
+
+
+def test_a_prompt_that_is_given_is_that_of_queries_and_documents_too(tmp_path):
+    files = pooled("mean_tokens") | {"config_sentence_transformers.json": PROMPTS}
+    folder = write_model(tmp_path / "model", "bert", files)
+    assert Tokens.of_folder(folder).prompts == {"query": ("query : ", 0), "document": ("passage : ", 0)}
+    assert Tokens.of_folder(folder, {"prompt": "query"}).prompts == {}
 
 
 def test_pooling_counts_only_the_tokens_of_each_text():

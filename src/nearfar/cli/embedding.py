@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from ..data.readers.ids import NO_NAMES
 from ..data.readers.text_tables import is_table
 from ..data.readers.texts import text_items
 from ..io.training_marks import MOST
-from ..models import load, load_learner
+from ..models import embed_as, load, load_learner
 from ..numerics.distances import DISTANCES
 from ..numerics.types import Ints
 from ..quoting import count_of, quoted
@@ -339,10 +339,12 @@ def check_there(source: Path) -> None:
         raise FileNotFoundError(f"{source}: does not exist; expected the folder of a run or a saved learner")
 
 
-def embed_with(source: Path, dataset: Dataset) -> np.ndarray[Any, Any]:
-    """Embed items with a run or a learner."""
+def embed_with(
+    source: Path, dataset: Dataset, prompt: Literal["query", "document"] | None = None
+) -> np.ndarray[Any, Any]:
+    """Embed items with a run or a learner; texts with the prompt of queries or of documents, if the model has both."""
     check_there(source)
-    return np.asarray(load(source).embed(dataset))
+    return embed_as(load(source), dataset, prompt)
 
 
 def rows_of(dataset: Dataset, source: Path) -> np.ndarray[Any, Any]:

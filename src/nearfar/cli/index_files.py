@@ -122,9 +122,9 @@ def open_embedded(
     label: str | None = None,
     name: str | None = None,
 ) -> tuple[Dataset, AnyArray]:
-    """Open items and embed them; without a source, the items are embeddings already."""
+    """Open queries and embed them; without a source, they are embeddings already."""
     items = items_of(data, skip_bad, label, name)
-    return items, embed_items(source, items, Path(str(data)))
+    return items, embed_items(source, items, Path(str(data)), prompt="query")
 
 
 def items_of(data: str | None, skip_bad: bool = False, label: str | None = None, name: str | None = None) -> Dataset:
@@ -136,13 +136,15 @@ def items_of(data: str | None, skip_bad: bool = False, label: str | None = None,
     return open_items(data, label=label, name=name, skip_bad=skip_bad)
 
 
-def embed_items(source: Path | None, items: Dataset, data: Path) -> AnyArray:
+def embed_items(
+    source: Path | None, items: Dataset, data: Path, prompt: Literal["query", "document"] = "document"
+) -> AnyArray:
     """Embed the items of DATA; without a source, the items are embeddings already."""
     from .embedding import embed_with, rows_of
 
     if source is None:
         return rows_of(items, data)
-    return embed_with(source, items)
+    return embed_with(source, items, prompt)
 
 
 def names_of(items: Dataset, data: str) -> list[str]:

@@ -211,7 +211,8 @@ def search_in(  # noqa: C901, PLR0912, PLR0915 - it is the whole command in the 
         # the threshold of an index does not apply to the distances of a re-ranking method
         hits = rerank_index(store, queries, wanted, rerank)
     if exclude_self:
-        in_index = names_in_index(store, file, items, query, queries)
+        as_items = queries if adapter is not None else embed_as_items(store.about, file, items, run, queries)
+        in_index = names_in_index(store, file, items, query, as_items)
         values = values_of(store, group_by, in_index) if group_by else ()
         hits = hits.without_self(in_index, k, column=group_by, values=values)
     all_counts = neighbor_counts(hits)
@@ -248,6 +249,18 @@ def search_in(  # noqa: C901, PLR0912, PLR0915 - it is the whole command in the 
     elif (few := int((all_counts < k).sum())) and few < len(names):  # else the number says it
         count += f"; {few:,} {'has' if few == 1 else 'have'} fewer, at least {all_counts.min()}"
     return f"{out}: {count}{left_out(items)}"
+
+
+def embed_as_items(
+    about: Mapping[str, str], file: Path, items: Dataset, run: Path | None, queries: AnyArray
+) -> AnyArray:
+    """Return the embeddings that queries would have as items: others than as `queries` if the model has two prompts."""
+    from .embedding import embed_with
+
+    source = embedder_of(about, file, run)
+    if items.kind != "text" or not items.unnamed or source is None:
+        return queries
+    return first_dims(embed_with(source, items, "document"), about)
 
 
 def names_in_index(store: Store, file: Path, items: Dataset, query: str, rows: AnyArray) -> list[str]:
@@ -309,12 +322,12 @@ def embed_query(
     if source is None or not source.is_dir() or Path(query).exists():
         return open_embedded(source, query, skip_bad, label, name)
 
-    from ..models import load
+    from ..models import embed_as, load
 
     model = load(source)
     if "text" in model.takes:
         items = text_query(query)
-        return items, model.embed(items)
+        return items, embed_as(model, items, "query")
     try:
         return open_embedded(source, query, skip_bad, label, name)
     except FileNotFoundError as error:

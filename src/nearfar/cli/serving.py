@@ -119,7 +119,7 @@ def app_of(
     embed_row: EmbedItems | None = None
     if source is not None:
         model = models.load(source)
-        embed_items: EmbedItems = model.embed
+        embed_items: EmbedItems = partial(models.embed_as, model, prompt="query")
         if adapter is not None:
             embed_items = partial(adapted, QueryAdapter.load(adapter), embed_items)
         embedding = partial(embed_in_index_dims, store.about, embed_items)

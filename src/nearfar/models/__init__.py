@@ -7,6 +7,6 @@ FileNotFoundError: missing.safetensors: no such run or learner
 """
 
 from .loading import load, load_learner
-from .model import Model
+from .model import Model, embed_as
 
-__all__ = ["Model", "load", "load_learner"]
+__all__ = ["Model", "embed_as", "load", "load_learner"]

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from ..io.training_marks import TrainingMarks
 from ..numerics.types import AnyArray
+
+
+def embed_as(model: Model, items: Any, prompt: Literal["query", "document"] | None) -> AnyArray:
+    """Embed items (n, d); texts with the prompt of queries or of documents, if the model has different ones."""
+    if prompt is None or prompt not in getattr(model, "prompts", {}):
+        return model.embed(items)
+    with_prompt: Any = model.embed
+    found: AnyArray = with_prompt(items, prompt=prompt)
+    return found
 
 
 class Model(Protocol):

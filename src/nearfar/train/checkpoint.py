@@ -12,13 +12,15 @@ import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 import torch
 from safetensors.torch import save
 from torch import Tensor
 
+from ..deep.networks.text_settings import Role
 from ..io import tensor_file
 from ..io.atomic_files import atomic_write
 from ..io.untrusted import parse_json
@@ -174,6 +176,14 @@ def prompt_of(about: dict[str, Any]) -> str:
     if not isinstance(prompt, str):
         raise TrainError(f"checkpoint: the prompt of texts must be a text, got {quoted(prompt)}")
     return prompt
+
+
+def prompts_of(about: dict[str, Any]) -> dict[Role, tuple[str, int]]:
+    """Return the prompts of queries and documents, with the number of tokens that pooling leaves out; {} for most."""
+    try:
+        return msgspec.convert(about["prompts"], dict[Role, tuple[str, Annotated[int, msgspec.Meta(ge=0, le=2**20)]]])
+    except msgspec.ValidationError as error:
+        raise TrainError(f"checkpoint: the prompts of queries and documents are damaged ({error})") from error
 
 
 def first_weights(about: dict[str, Any]) -> str:

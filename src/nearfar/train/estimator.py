@@ -19,13 +19,14 @@ from ..data.checks.training_items import TrainingItems
 from ..data.dataset import carve_validation
 from ..data.readers.in_memory import GIVEN, are_rows, as_column, even, images
 from ..deep.networks.embedder import Embedder
+from ..deep.networks.text_settings import Role
 from ..estimators.fitted import Fitted
 from ..estimators.validation import as_rows_and_numbers, error_context
 from ..io import tensor_file
 from ..io.training_marks import TrainingMarks
 from ..numerics import checks, constraints
 from ..numerics.types import AnyArray, Ints
-from .checkpoint import first_weights, preserve_random_state, read_about, save_tensors, shape_of
+from .checkpoint import first_weights, preserve_random_state, prompts_of, read_about, save_tensors, shape_of
 from .config import TrainConfig, TrainError
 from .estimator_config import arguments_of, config_of
 from .features import Floats, as_bytes, embed, image_sizes_of
@@ -34,13 +35,13 @@ from .listed_pairs import KnownPairs, refuse_classes
 from .loading import build_embedder, folder_and_config, network_config
 from .pairs import embed_texts
 from .run import Run, RunFolder
-from .scoring import as_trained
+from .scoring import as_trained, prompt_tokens_of, with_prompt_tokens
 from .setup import build
 from .trainer import Trainer
 
 Self = TypeVar("Self", bound="DeepMetric")
 
-READ_BY = ("shape", "columns", "tokenizer", "prompt", "architecture", "text_architecture")
+READ_BY = ("shape", "columns", "tokenizer", "prompt", "prompts", "architecture", "text_architecture")
 """Metadata of a checkpoint that determine, besides its weights, how items are read."""
 
 
@@ -221,6 +222,14 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         return text or ("row",)
 
     @property
+    def prompts(self) -> dict[Role, str]:
+        """Texts that `embed` puts in front of each query and of each document; {} if it has one prompt, or none."""
+        check_is_fitted(self)
+        if "tokenizer" not in self._about:
+            return {}
+        return {role: text for role, (text, _) in prompts_of(self._about).items()}
+
+    @property
     def distance(self) -> str:
         """Distance by which embeddings are compared: cosine, because those of `embed` have any length."""
         return "cosine"
@@ -244,7 +253,7 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         text = {"reads": json.dumps(reads), "images": repr(image_sizes_of(self.config_))}
         return tensor_file.digest(as_bytes(self.network_), text)
 
-    def embed(self, items: Any, *, layer: str = "embedding") -> AnyArray:
+    def embed(self, items: Any, *, layer: str = "embedding", prompt: Role | None = None) -> AnyArray:
         """Return the embeddings of items, which are those of `transform` before they get unit length.
 
         Parameters
@@ -254,6 +263,9 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
             network of texts, a list of texts.
         layer : {"embedding", "pooled"}
             Output of the network to return.
+        prompt : {"query", "document"}, optional
+            What texts are, if the text model has `prompts` for the two. By default, each text has the prompt of the
+            training.
 
         Returns
         -------
@@ -270,10 +282,13 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         """
         check_is_fitted(self)
         dataset = as_items(items, self.takes)
-        read, sizes = as_trained(dataset, self.config_, self._about, self._owner)
-        if dataset.kind == "text" and self.network_.text is not None:
-            return embed_texts(self.network_, read)
-        return embed(self.network_, read, layer=layer, **sizes)
+        read, sizes = as_trained(dataset, self.config_, self._about, self._owner, prompt)
+        if dataset.kind != "text":
+            return embed(self.network_, read, layer=layer, **sizes)
+        network = with_prompt_tokens(self.network_, prompt_tokens_of(self._about, prompt))
+        if network.text is not None:
+            return embed_texts(network, read)
+        return embed(network, read, layer=layer)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the estimator to a folder in the format of a run, which `load` and the commands of `nearfar` read.
@@ -444,6 +459,7 @@ def embed_run(
     *,
     layer: str = "embedding",
     which: str = "best",
+    prompt: Role | None = None,
     trust: str | Collection[str] = (),
 ) -> Floats:
     """Embed all items of a data set with the network of a run.
@@ -455,7 +471,7 @@ def embed_run(
     dataset : Dataset, str or Path
         The items, or a source that `nearfar.data.open_items` opens. Images are resized to the size that the network was
         trained on.
-    layer, which, trust
+    layer, which, prompt, trust
         As for `DeepMetric.embed` and `DeepMetric.load`, which load the network once for several sets.
 
     Returns
@@ -468,4 +484,4 @@ def embed_run(
     TrainError, DataError
         As `DeepMetric.load` and `DeepMetric.embed`.
     """
-    return DeepMetric.load(run, which=which, trust=trust).embed(dataset, layer=layer)
+    return DeepMetric.load(run, which=which, trust=trust).embed(dataset, layer=layer, prompt=prompt)

@@ -98,6 +98,7 @@ class Loop:
         self.averages.begin()
 
 
-def text_metadata(tokens: Tokens) -> dict[str, str]:
+def text_metadata(tokens: Tokens) -> dict[str, Any]:
     """Return the metadata of a checkpoint from which its texts are tokenized."""
-    return {"tokenizer": tokens.content, "prompt": tokens.prompt}
+    prompts = {role: [*prompt] for role, prompt in tokens.prompts.items()}  # as they are read from JSON
+    return {"tokenizer": tokens.content, "prompt": tokens.prompt, "prompts": prompts}

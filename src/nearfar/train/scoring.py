@@ -6,10 +6,12 @@ import io
 import math
 import os
 from collections.abc import Collection, Sequence
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 import numpy as np
 import torch
 
@@ -21,6 +23,7 @@ from ..data.decode import read_square
 from ..deep.networks.embedder import Embedder
 from ..deep.networks.preprocessing import FROM_HEADER
 from ..deep.networks.standardize import Standardize
+from ..deep.networks.text_settings import Role
 from ..deep.networks.tokens import Tokens
 from ..deep.networks.weights import PRETRAINED
 from ..deep.networks.whiten import Whiten
@@ -32,6 +35,7 @@ from .checkpoint import (
     first_weights,
     preserve_random_state,
     prompt_of,
+    prompts_of,
     read_about,
     replace_file,
     shape_of,
@@ -99,6 +103,30 @@ class Result(NamedTuple):
         return STANDARDIZED if self.standardized else RAW
 
 
+def with_prompt_tokens(network: Embedder, count: int | None) -> Embedder:
+    """Return a network of the same weights whose pooling leaves out this many tokens of a prompt; None changes nothing.
+
+    The network itself stays as it is, because other threads may use it.
+    """
+    if count is None:
+        return network
+    if network.text is not None:
+        return _with_part(network, "text", with_prompt_tokens(network.text, count))
+    module: Any = getattr(network.trunk, "module", network.trunk)
+    changed = copy(module)
+    changed.pooling = msgspec.structs.replace(module.pooling, prompt_tokens=count)
+    if module is not network.trunk:
+        changed = _with_part(network.trunk, "module", changed)
+    return _with_part(network, "trunk", changed)
+
+
+def _with_part(module: Any, name: str, part: torch.nn.Module) -> Any:
+    """Return a copy of a module, of the same weights, with another part."""
+    found = copy(module)
+    found._modules = {**module._modules, name: part}
+    return found
+
+
 def _network(run: Run | str | Path, folder: RunFolder, config: TrainConfig, which: str) -> Embedder:
     """Return the network of a run: the one in memory, or that of a checkpoint."""
     if which == "best" and isinstance(run, Run) and run.embedder is not None:
@@ -107,9 +135,11 @@ def _network(run: Run | str | Path, folder: RunFolder, config: TrainConfig, whic
 
 
 def as_trained(
-    dataset: Dataset, config: TrainConfig, about: dict[str, Any], owner: str
+    dataset: Dataset, config: TrainConfig, about: dict[str, Any], owner: str, prompt: Role | None = None
 ) -> tuple[Dataset, dict[str, Any]]:
     """Return items with their columns in the order of a network, and how they are read, as keywords of `embed`.
+
+    Texts get the `prompt` of what they are, or that of the training.
 
     Raises
     ------
@@ -119,7 +149,7 @@ def as_trained(
     shape = shape_of(about)
     columns = columns_of(about)
     if dataset.kind == "text":
-        return tokenized(dataset, tokens_of(about, owner, dataset.name)), {}
+        return tokenized(dataset, tokens_of(about, owner, dataset.name, prompt)), {}
     if dataset.columns and isinstance(about.get("tokenizer"), str):
         numbers = count_of(len(dataset.columns), "number")
         raise TrainError(
@@ -136,12 +166,20 @@ def as_trained(
     return dataset, sizes
 
 
-def tokens_of(about: dict[str, Any], owner: str, name: str) -> Tokens:
-    """Return the tokenizer in a checkpoint, for the texts of the data set `name`."""
+def tokens_of(about: dict[str, Any], owner: str, name: str, prompt: Role | None = None) -> Tokens:
+    """Return the tokenizer in a checkpoint, for the texts of the data set `name`, with the prompt of what they are."""
     content = about.get("tokenizer")
     if not isinstance(content, str):
         raise TrainError(f"{name}: expected rows or images, because the network of {owner} does not embed texts")
-    return Tokens(content, f"checkpoint of {owner}", prompt_of(about))
+    prompts = {} if prompt is None else prompts_of(about)
+    text = prompts[prompt][0] if prompt in prompts else prompt_of(about)
+    return Tokens(content, f"checkpoint of {owner}", text)
+
+
+def prompt_tokens_of(about: dict[str, Any], prompt: Role | None) -> int | None:
+    """Return how many tokens of the prompt of queries or documents are not pooled; None is as in the training."""
+    prompts = {} if prompt is None else prompts_of(about)
+    return prompts[prompt][1] if prompt in prompts else None
 
 
 def _check_kind(dataset: Dataset, shape: tuple[int, ...], run: str) -> None:

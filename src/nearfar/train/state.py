@@ -115,7 +115,7 @@ def restore_weights(
 
 def check_same_texts(about: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Raise a TrainError if texts become features in another way now than in a checkpoint."""
-    same = all(about.get(name) == now.get(name) for name in ("tokenizer", "prompt"))
+    same = all(about.get(name) == now.get(name) for name in ("tokenizer", "prompt", "prompts"))
     for name in ("architecture", "text_architecture"):
         if POOLING in (now.get(name) or {}):
             same = same and pooling_of(about[name].get(POOLING)) == pooling_of(now[name][POOLING])

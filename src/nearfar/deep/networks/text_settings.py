@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -49,6 +50,11 @@ EMBEDDING = "sentence_embedding"
 """What sentence-transformers calls the pooled features; layers for the features of tokens are refused."""
 LARGEST_FILE = 2**20
 MOST_LAYERS = 16
+Role = Literal["query", "document"]
+ROLES: Mapping[Role, tuple[str, ...]] = MappingProxyType(
+    {"query": ("query",), "document": ("document", "passage", "corpus")}
+)
+"""The names that models give to the prompt of queries and to that of documents, the first of which counts."""
 OPTIONS = ("pool", "prompt")
 """Options in the text of a trunk that take precedence over the folder of a text model."""
 
@@ -110,6 +116,8 @@ class TextSettings(msgspec.Struct, frozen=True, kw_only=True):
         Folder of the weights of each layer of `pooling`, inside the folder of the model.
     prompt : str
         Text in front of each text.
+    prompts : dict of str to str
+        Texts in front of each query and of each document, under the keys of `ROLES`; {} if they are `prompt`, too.
     pools_prompt : bool
         Whether the tokens of the prompt are pooled, too.
     lower_case : bool
@@ -121,6 +129,7 @@ class TextSettings(msgspec.Struct, frozen=True, kw_only=True):
     pooling: Pooling | None = None
     folders: tuple[str, ...] = ()
     prompt: str = ""
+    prompts: dict[str, str] = {}
     pools_prompt: bool = True
     lower_case: bool = False
     max_tokens: Length | None = None
@@ -327,11 +336,12 @@ def _with_options(settings: TextSettings, config: Mapping[str, Any], options: Ma
     given = options.get("prompt")
     if given is None:
         named = config.get("default_prompt_name")
+        of_roles = _prompts_of_roles(prompts)
         if named is None:
-            return settings
+            return msgspec.structs.replace(settings, prompts=of_roles)
         if not isinstance(named, str) or named not in prompts:
             raise ValueError(f"{OF_MODEL}: default_prompt_name: expected the name of a prompt, got {named!r:.60}")
-        return msgspec.structs.replace(settings, prompt=prompts[named] or "")
+        return msgspec.structs.replace(settings, prompt=prompts[named] or "", prompts=of_roles)
     if not isinstance(given, str):
         raise ValueError(f"prompt: expected a text, got {given!r:.60}")
     if given not in prompts and given.isidentifier():
@@ -340,6 +350,18 @@ def _with_options(settings: TextSettings, config: Mapping[str, Any], options: Ma
             f"prompt: the folder {has:.200}, got {given!r:.60}; a prompt itself ends with a colon or a space"
         )
     return msgspec.structs.replace(settings, prompt=prompts.get(given, given) or "")
+
+
+def _prompts_of_roles(prompts: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the prompts of queries and documents, by the names that sentence-transformers gives them."""
+    found = {}
+    for role, names in ROLES.items():
+        named = next((name for name in names if name in prompts), None)
+        if named is not None:
+            found[role] = prompts[named] or ""
+    if not found:
+        return {}
+    return {role: found.get(role, "") for role in ROLES}
 
 
 def _flag(config: Mapping[str, Any], name: str, where: str, default: bool) -> bool:

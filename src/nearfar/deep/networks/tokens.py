@@ -37,6 +37,9 @@ class Tokens:
         Name of the model in messages.
     prompt : str
         Text that is put in front of each text.
+    prompts : dict of str to (str, int), optional
+        The same for queries and documents, if it differs between them, with the number of its tokens that pooling
+        leaves out.
 
     Raises
     ------
@@ -44,7 +47,9 @@ class Tokens:
         If the package tokenizers is not installed, or `content` is not a tokenizer.
     """
 
-    def __init__(self, content: str, source: str, prompt: str = "") -> None:
+    def __init__(
+        self, content: str, source: str, prompt: str = "", prompts: Mapping[str, tuple[str, int]] | None = None
+    ) -> None:
         try:
             from tokenizers import Tokenizer
         except ImportError as error:
@@ -56,6 +61,7 @@ class Tokens:
         self.content = content
         self.source = source
         self.prompt = prompt
+        self.prompts = dict(prompts or {})
         limit = self._tokenizer.truncation
         self.max_tokens = int(limit["max_length"]) if limit else MAX_TOKENS
         self._side = limit["direction"] if limit else "right"
@@ -94,6 +100,9 @@ class Tokens:
         tokens._tokenizer.enable_truncation(tokens.max_tokens, direction=tokens._side)
         tokens.content = tokens._tokenizer.to_str()  # a checkpoint stores what was set here, too
         tokens._tokenizer.no_truncation()
+        for role, prompt in settings.prompts.items():
+            count = 0 if settings.pools_prompt else tokens.count_prompt(prompt)
+            tokens.prompts[role] = (prompt, count)
         return tokens
 
     def _set_up(self, folder: Path) -> None:
@@ -123,9 +132,11 @@ class Tokens:
         before = self._tokenizer.normalizer
         self._tokenizer.normalizer = Lowercase() if before is None else Sequence([Lowercase(), before])
 
-    def count_prompt(self) -> int:
-        """Return the number of tokens at the start of a text that belong to the prompt, with the mark before it."""
-        with_marks = self._tokenizer.encode(self.prompt)
+    def count_prompt(self, prompt: str) -> int:
+        """Return the number of tokens at the start of a text that belong to a prompt, with the mark before it."""
+        if not prompt:
+            return 0
+        with_marks = self._tokenizer.encode(prompt)
         return len(with_marks.ids) - with_marks.special_tokens_mask[-1]
 
     def rows(self, texts: Sequence[str], length: int | None = None) -> NDArray[np.float32]:

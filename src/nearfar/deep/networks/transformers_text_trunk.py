@@ -150,7 +150,7 @@ def build_text_trunk(model: nn.Module, folder: Path | None, options: Mapping[str
     settings = TextSettings() if folder is None else read_text_settings(folder, options)
     pooling = own_pooling(inner) if settings.pooling is None else settings.pooling
     if folder is not None and settings.prompt and not settings.pools_prompt:
-        count = Tokens.of_folder(folder, options).count_prompt()
+        count = Tokens.of_folder(folder, options).count_prompt(settings.prompt)
         pooling = msgspec.structs.replace(pooling, prompt_tokens=count)
     trunk = TransformersTextTrunk(inner, pooling)
     for layer, place in zip(trunk.layers, settings.folders, strict=True):
