@@ -21,7 +21,7 @@ from .test_cli import COMMANDS, run
 
 ELSEWHERE = ("data",)  # whose example needs a network
 MOST_UNGROUPED = 8  # options
-OF_ONE_RUN = {"objective", "seed", "resume", "final", "devices", "step", "keep", "minutes", "out", "data"}
+OF_ONE_RUN = {"objective", "seed", "resume", "final", "devices", "rung", "keep", "minutes", "out", "data"}
 SMALL_TRAINING = ["--set", "steps=2", "--image-size", "28"]
 BESIDES = {
     "train": SMALL_TRAINING,

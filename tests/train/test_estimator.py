@@ -2,6 +2,7 @@
 
 import pickle
 import random
+from inspect import signature
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from nearfar.evaluation import verify_pairs
 from nearfar.numerics.constraints import check_pairs
 from nearfar.report import report_run
 from nearfar.train import DeepMetric, TrainConfig, embed_run, train
+from nearfar.train.config import OF_A_RUN, OF_AN_ESTIMATOR, settings_with
 from nearfar.train.listed_pairs import KnownPairBatches, KnownPairs
 
 QUICK = {"embedding_dim": 8, "epochs": 2, "random_state": 0, "settings": {"device": "cpu"}}
@@ -47,6 +49,15 @@ def fitted(digits):
 
 
 @pytest.mark.slow
+def test_its_arguments_are_the_settings_that_are_marked_as_such():
+    arguments = signature(DeepMetric).parameters
+    assert set(settings_with(OF_AN_ESTIMATOR)) == arguments.keys() - {"settings", "random_state", "verbose"}
+    defaults = TrainConfig.defaults() | {"validation": 0.0}  # a run holds some classes out
+    for name in settings_with(OF_AN_ESTIMATOR):
+        assert arguments[name].default == defaults[name], name
+    assert not {*settings_with(OF_AN_ESTIMATOR)} & {*settings_with(OF_A_RUN)}
+
+
 def test_classes_are_nearer_to_themselves_than_in_the_items(digits, fitted):
     from nearfar.evaluation import evaluate
 

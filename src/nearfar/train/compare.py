@@ -20,7 +20,7 @@ from ..evaluation.scores import Scores
 from ..expressions import Call, ExpressionError, ValueSequence, parse, walk
 from ..io.scores_file import baseline_of, damaged, read_scores
 from ..quoting import quoted
-from .config import WITHOUT_EFFECT, TrainConfig, TrainError, plain_value
+from .config import FOUND, OF_THE_TASK, WITHOUT_EFFECT, TrainConfig, TrainError, plain_value, settings_with
 from .interrupts import block_interrupts, stop_requested, unblock_interrupts
 from .run import missing_folders, remove_empty, write_json
 
@@ -36,21 +36,8 @@ SHARED = (
     "ks",
 )
 
-OF_THE_TASK = (
-    "protocol",
-    "split",
-    "label",
-    "name",
-    "test",
-    "test_classes",
-    "validation",
-    "skip_bad",
-    "partial",
-    "seed",
-)
-"""Settings of what is learned and tested, which the data do not change."""
-FROM_THE_DATA = ("epochs", "preprocessing", "precision")
-"""Settings that a run may have otherwise than they were given: after `steps`, for the trunk, for the device."""
+TASK_SETTINGS = settings_with(OF_THE_TASK)
+FOUND_SETTINGS = settings_with(FOUND)
 
 
 class Trial(NamedTuple):
@@ -374,8 +361,8 @@ def refuse_other_settings(trial: Trial, found: TrainConfig) -> None:
         f"{name}: {quoted(value)} / {quoted(asked[name])}"
         for name, value in found.to_dict().items()
         if value != asked[name]
-        and name not in (*WITHOUT_EFFECT, *FROM_THE_DATA)
-        and (name in OF_THE_TASK or name not in defaults or asked[name] != defaults[name])
+        and name not in (*WITHOUT_EFFECT, *FOUND_SETTINGS)
+        and (name in TASK_SETTINGS or name not in defaults or asked[name] != defaults[name])
     ]
     if different:
         why = f"holds a run with other settings (run's / given: {'; '.join(different)})"

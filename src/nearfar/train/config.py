@@ -24,16 +24,21 @@ from ..trust import Origin, modules_of
 
 # so that a product of two, such as epochs and batches, fits into 64 bits
 AtLeastOne = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+AtLeastZero = Annotated[int, Meta(ge=0)]
 Side = Annotated[int, Meta(ge=1, le=8192)]  # pixels; a larger value is probably a typo, and would fill the memory
 Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]
 Share = Annotated[float, Meta(ge=0, lt=1)]
 Factor = Annotated[float, Meta(gt=0, le=1)]
 
-WITHOUT_EFFECT = ("workers", "tensorboard")
-"""Settings that do not change the result, and may differ when a run is resumed."""
-NAMING_CODE = ("objective", "trunk", "text_trunk", "sampler")
-"""Settings that may name modules of the user."""
+# marks of settings, in their annotations
+CODE = Meta(extra={"may name modules of the user": True})
+NO_EFFECT = Meta(extra={"changes the result": False})  # may differ when a run is resumed
+OF_A_RUN = Meta(extra={"only of a run in a folder": True})  # not of an estimator
+OF_AN_ESTIMATOR = Meta(extra={"argument of DeepMetric": True})
+OF_THE_TASK = Meta(extra={"of what is learned and tested": True})  # which the data do not change
+FOUND = Meta(extra={"may be found": True})  # another than given: after `steps`, for the trunk, for the device
+
 NAMES_ELSEWHERE = {
     "learning_rate": "lr",
     "loss": "objective",
@@ -280,30 +285,30 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         is, as set by `train_final` if the evaluated run keeps such weights.
     """
 
-    data: str
-    protocol: Literal["honest", "paper"] = "honest"
-    keep: Literal["auto", "best", "trained"] = "auto"
-    test: str | None = None
-    test_classes: tuple[str, ...] = ()
-    validation: Share | None = None
-    split: Literal["classes", "rows"] = "classes"
-    label: str | None = None
-    name: str | None = None
-    partial: bool = False
+    data: Annotated[str, OF_A_RUN]
+    protocol: Annotated[Literal["honest", "paper"], OF_THE_TASK] = "honest"
+    keep: Annotated[Literal["auto", "best", "trained"], OF_A_RUN] = "auto"
+    test: Annotated[str | None, OF_A_RUN, OF_THE_TASK] = None
+    test_classes: Annotated[tuple[str, ...], OF_A_RUN, OF_THE_TASK] = ()
+    validation: Annotated[Share | None, OF_THE_TASK, OF_AN_ESTIMATOR] = None
+    split: Annotated[Literal["classes", "rows"], OF_A_RUN, OF_THE_TASK] = "classes"
+    label: Annotated[str | None, OF_A_RUN, OF_THE_TASK] = None
+    name: Annotated[str | None, OF_A_RUN, OF_THE_TASK] = None
+    partial: Annotated[bool, OF_A_RUN, OF_THE_TASK] = False
     image_size: Side | None = None
     resize: Side | None = None
     squash: bool = False
-    skip_bad: bool = False
+    skip_bad: Annotated[bool, OF_A_RUN, OF_THE_TASK] = False
     standardize: bool = False
-    symmetries: Literal["none", "rotations", "all"] = "none"
-    augment: str = ""
-    objective: str = "SupConLoss()"
-    trunk: str = "auto"
-    text_trunk: str | None = None
+    symmetries: Annotated[Literal["none", "rotations", "all"], OF_A_RUN] = "none"
+    augment: Annotated[str, OF_AN_ESTIMATOR] = ""
+    objective: Annotated[str, CODE, OF_AN_ESTIMATOR] = "SupConLoss()"
+    trunk: Annotated[str, CODE, OF_AN_ESTIMATOR] = "auto"
+    text_trunk: Annotated[str | None, CODE] = None
     pretrained: bool | str = False
-    preprocessing: Preprocessing | None = None
+    preprocessing: Annotated[Preprocessing | None, OF_A_RUN, FOUND] = None
     network_weights: str | None = None
-    embedding_dim: AtLeastOne = 64
+    embedding_dim: Annotated[AtLeastOne, OF_AN_ESTIMATOR] = 64
     dropout: Share = 0.0
     freeze_bn: bool | Literal["statistics"] | None = None
     freeze_trunk: bool = False
@@ -314,20 +319,20 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     embedding_start: Literal["random", "whitening"] = "random"
     layer_decay: Factor | None = None
     gradient_checkpointing: bool = False
-    sampler: str = "auto"
+    sampler: Annotated[str, CODE] = "auto"
     episodes: Literal["none", "maml", "fomaml", "sequential"] = "none"
     shots: AtLeastOne = 2
     inner_steps: AtLeastOne = 1
     inner_lr: NotNegative = 0.01
-    batch_size: AtLeastOne = 128
+    batch_size: Annotated[AtLeastOne, OF_AN_ESTIMATOR] = 128
     chunk: AtLeastOne | None = None
     shard_classes: bool = False
     sample_classes: Factor | None = None
-    epochs: AtLeastOne = 20
+    epochs: Annotated[AtLeastOne, FOUND, OF_AN_ESTIMATOR] = 20
     steps: AtLeastOne | None = None
-    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1), OF_A_RUN, OF_THE_TASK] = 0
     optimizer: Literal["adam", "adamw", "sgd", "rmsprop"] = "adam"
-    lr: NotNegative = 1e-3
+    lr: Annotated[NotNegative, OF_AN_ESTIMATOR] = 1e-3
     lr_embedding: NotNegative | None = None
     lr_proxies: NotNegative | None = None
     lr_text: NotNegative | None = None
@@ -341,19 +346,19 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     lr_gamma: Positive = 0.1
     clip: Positive | None = None
     ema: Share | None = None
-    precision: Literal["no", "bf16", "fp16", "auto"] = "no"
+    precision: Annotated[Literal["no", "bf16", "fp16", "auto"], FOUND] = "no"
     matmul_precision: Literal["highest", "high", "medium"] | None = None
     device: Literal["auto", "cpu"] = "auto"
-    workers: Annotated[int, Meta(ge=0)] | None = None
+    workers: Annotated[AtLeastZero | None, NO_EFFECT] = None
     eval_every: AtLeastOne = 1
     select: Literal["recall_at_1", "map_at_r"] = "map_at_r"
     metric: Literal["none", "auto", "whitening"] = "none"
     patience: AtLeastOne | None = None
     ks: tuple[AtLeastOne, ...] = (1, 2, 4, 8)
-    checkpoint_every: Annotated[int, Meta(ge=0)] = 0
+    checkpoint_every: Annotated[AtLeastZero, OF_A_RUN] = 0
     log_every: AtLeastOne = 10
-    tensorboard: bool = False
-    final: str | None = None
+    tensorboard: Annotated[bool, NO_EFFECT, OF_A_RUN] = False
+    final: Annotated[str | None, OF_A_RUN] = None
     interpolation: Factor | None = None
     origin: Origin | None = (
         None  # not a setting: the file that the settings were read from, and the modules that it may name
@@ -675,6 +680,16 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             why = " (a run can be made longer, but not shorter)"
         end = [f"epochs: {run.epochs} / {given.epochs}{why}"] if why else []
         return run.differences(given.replace(epochs=run.epochs)) + end
+
+
+def settings_with(mark: Meta) -> tuple[str, ...]:
+    """Return the names of the settings that have a mark."""
+    hints = get_type_hints(TrainConfig, include_extras=True)
+    return tuple(name for name in TrainConfig.settings() if mark in getattr(hints[name], "__metadata__", ()))
+
+
+NAMING_CODE = settings_with(CODE)
+WITHOUT_EFFECT = settings_with(NO_EFFECT)
 
 
 def is_model_folder(trunk: str) -> bool:

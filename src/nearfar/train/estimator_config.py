@@ -11,30 +11,10 @@ from ..data.readers.in_memory import GIVEN
 from ..expressions import modules_in
 from ..quoting import quoted
 from ..trust import TextOfFile
-from .config import NAMING_CODE, TrainConfig, TrainError
+from .config import NAMING_CODE, OF_A_RUN, OF_AN_ESTIMATOR, TrainConfig, TrainError, settings_with
 
-PARAMETERS = ("objective", "trunk", "embedding_dim", "epochs", "batch_size", "lr", "augment", "validation")
-"""Fields of `TrainConfig` that are parameters of the estimator."""
-
-ONLY_OF_RUNS = (
-    "data",
-    "test",
-    "test_classes",
-    "split",
-    "label",
-    "name",
-    "keep",
-    "partial",
-    "skip_bad",
-    "symmetries",
-    "seed",
-    "tensorboard",
-    "checkpoint_every",
-    "preprocessing",
-    "final",
-    "interpolation",
-)
-"""Fields that only a run in a folder has."""
+PARAMETERS = settings_with(OF_AN_ESTIMATOR)
+ONLY_OF_RUNS = settings_with(OF_A_RUN)
 
 
 def config_of(metric: Any) -> TrainConfig:
