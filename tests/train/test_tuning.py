@@ -21,6 +21,7 @@ from nearfar.deep.networks.trunks import TrunkError, make_trunk
 from nearfar.train import TrainConfig, TrainError, embed_run, load_embedder, train
 from nearfar.train import setup as building
 from nearfar.train.features import cached_features, sizes_of
+from nearfar.train.mirroring import Mirroring
 from nearfar.train.optim import param_groups
 from nearfar.train.start import whitening_layer
 from tests.train.test_runs import assert_same, broken_off
@@ -277,6 +278,26 @@ def test_a_run_starts_from_the_whitening_and_is_the_same_where_it_goes_on(config
     whole = train(config, tmp_path / "whole", progress=False)
     broken_off(monkeypatch, tmp_path / "broken", whole.step // 2, config)
     assert_same(whole.folder, train(None, tmp_path / "broken", resume=True, progress=False).folder)
+
+
+def test_a_resumed_run_mirrors_images_as_it_began(config, tmp_path, monkeypatch) -> None:
+    config = config.replace(steps=None, epochs=2, schedule="constant")
+    config = TrainConfig.of(**{name: value for name, value in config.to_dict().items() if name in config.given})
+    asked = []
+
+    def harmful(*_):
+        asked.append(True)
+        return Mirroring(0.5, 0.3, 0.0)
+
+    monkeypatch.setattr("nearfar.train.mirroring.compare_mirrored", harmful)
+    whole = train(config, tmp_path / "whole", progress=False)
+    assert whole.config.augment == "resized_crop(area=(0.6, 1))"
+    broken_off(monkeypatch, tmp_path / "broken", whole.step // 2, config)
+    count = len(asked)
+    assert_same(whole.folder, train(config, tmp_path / "broken", resume=True, progress=False).folder)
+    assert len(asked) == count
+    given = train(config.replace(augment="mirror"), tmp_path / "given", progress=False)
+    assert given.config.augment == "mirror"
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from .features import all_rows
 from .listed_pairs import KnownPairs
 from .loop import Loop
 from .many_classes import check_many_classes
+from .mirroring import with_or_without_mirror
 from .network import Trainable, choose_trained, make_trainable, weights_note
 from .pairs import TextRows, check_objective
 from .positives import check_batch_size, check_positives
@@ -60,6 +61,7 @@ def build(
     seed_random_state(config.seed)
     task, resolved = settle(config, start, given)
     note = defaults_note(config, resolved, task)
+    may_mirror = trains and not resumed and "augment" not in config.given
     config = resolved
     if config.precision != accelerator.mixed_precision:  # set by a recipe or "auto"
         accelerator = make_accelerator(config)
@@ -79,6 +81,11 @@ def build(
         trainable = nn.SyncBatchNorm.convert_sync_batchnorm(trainable)
     if config.steps is not None:
         config = config.replace(epochs=ceil(config.steps / len(sampler_of(config, task.train, known))))
+    items = task.validation or task.train
+    config, mirroring = with_or_without_mirror(
+        config, trainable.embedder, items, device=accelerator.device, is_open=may_mirror
+    )
+    note = " ".join(filter(None, (note, mirroring)))
     plan = Plan(config=config, task=task, start=start, note=note, known=known, texts=texts)
     data = TrainingData.of(plan, trainable.embedder, accelerator)
     if config.embedding_start == "whitening" and not resumed:

@@ -156,6 +156,8 @@ def _with_original_preprocessing(config: TrainConfig, folder: RunFolder) -> Trai
     begun = TrainConfig.from_json(folder.config)
     if config.trunk == "auto":  # with another cache of weights, it would be another trunk
         config = config.replace(trunk=begun.trunk, pretrained=begun.pretrained)
+    if "augment" not in config.given:  # features before the training have decided on mirrored images
+        config = config.replace(augment=begun.augment)
     if config.preprocessing is None and begun.trunk == config.trunk:
         return config.replace(preprocessing=begun.preprocessing)
     return config
