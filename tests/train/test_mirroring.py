@@ -1,15 +1,18 @@
 """Images are mirrored at random only where mirror images are of their class."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose
 
-from nearfar.data import Dataset
+from nearfar.data import Dataset, Task
 from nearfar.deep.networks.embedder import Embedder
 from nearfar.deep.networks.identity import Identity
 from nearfar.train import TrainConfig
 from nearfar.train.mirroring import Mirroring, compare_mirrored, mirrors, with_or_without_mirror, without_mirror
+from nearfar.train.settle import Plan
 
 from ..references.held_out_map_at_r import reference
 
@@ -37,14 +40,18 @@ def embedder():
 @pytest.mark.parametrize("symmetric", [False, True])
 def test_mirrored_images_are_used_where_they_are_like_their_class(symmetric, embedder):
     config = TrainConfig.of(data="drawn", augment="erasing(p=0.3), mirror", pretrained="weights.pth")
-    settled, sentence = with_or_without_mirror(config, embedder, drawn(symmetric), device=CPU, is_open=True)
-    assert mirrors(settled) == symmetric
-    assert settled.augment == ("erasing(p=0.3), mirror" if symmetric else "erasing(p=0.3)")
-    assert sentence.startswith("Images are also mirrored" if symmetric else "Images are not mirrored")
+    items = drawn(symmetric)
+    task = Task("drawn", items, None, test=items, gallery=None, protocol="")
+    plan = Plan(config, task, note="Noted.")
+    settled = with_or_without_mirror(plan, embedder, CPU)
+    assert mirrors(settled.config) == symmetric
+    assert settled.config.augment == ("erasing(p=0.3), mirror" if symmetric else "erasing(p=0.3)")
+    assert settled.note.startswith(f"Noted. Images are {'also' if symmetric else 'not'} mirrored")
     assert embedder.training  # as before
-    assert with_or_without_mirror(config, embedder, drawn(symmetric), device=CPU, is_open=False) == (config, "")
-    random = config.replace(pretrained=False)  # there are no features to ask
-    assert with_or_without_mirror(random, embedder, drawn(symmetric), device=CPU, is_open=True) == (random, "")
+    held_out = replace(plan, task=replace(task, validation=drawn(symmetric=True)))
+    assert mirrors(with_or_without_mirror(held_out, embedder, CPU).config)
+    without = replace(plan, config=config.replace(augment="erasing"))
+    assert with_or_without_mirror(without, embedder, CPU) is without
 
 
 def test_images_as_they_are_score_as_in_a_search(embedder):

@@ -6,6 +6,7 @@ search all other images: if the mirror images find clearly less of their class, 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -19,12 +20,13 @@ from ..expressions import parse_list
 from .class_scores import ClassScores
 from .config import TrainConfig
 from .features import encode, sizes_of
+from .settle import Plan
 
 if TYPE_CHECKING:
     from ..deep.networks.embedder import Embedder
 
 MOST_IMAGES = 300  # images that are searched, of whole classes
-LOST = 0.05  # share of MAP@R; measured: 0.01 to 0.03 on photos of products and faces, 0.1 on digits and characters
+LOST_SHARE = 0.05  # of MAP@R; measured: 0.01 to 0.03 on photos of products and faces, 0.1 on digits and characters
 
 
 class Mirroring(NamedTuple):
@@ -38,7 +40,7 @@ class Mirroring(NamedTuple):
     def is_harmful(self) -> bool:
         """Whether mirror images find less of their class, by a share that is larger than chance."""
         lost = self.straight - self.mirrored
-        return lost > max(LOST * self.straight, self.error)
+        return lost > max(LOST_SHARE * self.straight, self.error)
 
     def __str__(self) -> str:
         """Return a sentence on what is done with mirrored images."""
@@ -48,20 +50,20 @@ class Mirroring(NamedTuple):
         return f"Images are also mirrored, because mirrored ones are like their class ({scores})."
 
 
-def with_or_without_mirror(
-    config: TrainConfig, embedder: Embedder, items: Dataset, *, device: torch.device, is_open: bool
-) -> tuple[TrainConfig, str]:
-    """Return a config that mirrors images only if that helps, and a sentence on it.
+def with_or_without_mirror(plan: Plan, embedder: Embedder, device: torch.device) -> Plan:
+    """Return a plan that mirrors images only if mirrored ones are like their class, with a sentence on it.
 
-    A config that does not mirror, or has no features before the training, is returned as it is, with an empty sentence;
-    so is any other unless the question `is_open`.
+    The held-out classes decide, or the training items if none are held out. A plan that does not mirror is returned as
+    it is.
     """
-    if not (is_open and config.starts_pretrained and mirrors(config)):
-        return config, ""
-    found = compare_mirrored(embedder.to(device), items, config)
-    if found is not None and found.is_harmful:
-        config = config.replace(augment=without_mirror(config.augment))
-    return config, str(found or "")
+    if not mirrors(plan.config):
+        return plan
+    found = compare_mirrored(embedder.to(device), plan.task.validation or plan.task.train, plan.config)
+    if found is None:
+        return plan
+    augment = without_mirror(plan.config.augment) if found.is_harmful else plan.config.augment
+    note = f"{plan.note} {found}".strip()
+    return replace(plan, config=plan.config.replace(augment=augment), note=note)
 
 
 def mirrors(config: TrainConfig) -> bool:

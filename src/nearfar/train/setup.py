@@ -61,7 +61,7 @@ def build(
     seed_random_state(config.seed)
     task, resolved = settle(config, start, given)
     note = defaults_note(config, resolved, task)
-    may_mirror = trains and not resumed and "augment" not in config.given
+    may_mirror = trains and not resumed and "augment" not in config.given and resolved.starts_pretrained
     config = resolved
     if config.precision != accelerator.mixed_precision:  # set by a recipe or "auto"
         accelerator = make_accelerator(config)
@@ -81,12 +81,8 @@ def build(
         trainable = nn.SyncBatchNorm.convert_sync_batchnorm(trainable)
     if config.steps is not None:
         config = config.replace(epochs=ceil(config.steps / len(sampler_of(config, task.train, known))))
-    items = task.validation or task.train
-    config, mirroring = with_or_without_mirror(
-        config, trainable.embedder, items, device=accelerator.device, is_open=may_mirror
-    )
-    note = " ".join(filter(None, (note, mirroring)))
     plan = Plan(config=config, task=task, start=start, note=note, known=known, texts=texts)
+    plan = with_or_without_mirror(plan, trainable.embedder, accelerator.device) if may_mirror else plan
     data = TrainingData.of(plan, trainable.embedder, accelerator)
     if config.embedding_start == "whitening" and not resumed:
         with accelerator.main_process_first():
