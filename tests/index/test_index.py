@@ -61,6 +61,14 @@ def test_fewer_items_than_neighbors_gives_all():
     assert Index(rows(30)).search(rows(2)).positions.shape == (2, 10)
 
 
+def test_a_place_without_a_neighbor_has_no_name():
+    index = Index(np.eye(3), names=["a", "b", "c"], columns={"product": ["p", "q", "q"]})
+    found = index.search(np.eye(3)[:2], 3, group_by="product")
+    assert found.positions[:, 2].tolist() == [-1, -1]  # which as an index of NumPy is the last item
+    assert found.names.tolist() == [["a", "b", ""], ["b", "a", ""]]
+    assert found.counts.tolist() == [2, 2]
+
+
 def test_growing_equals_building_whole():
     x = rows()
     index = Index(x[:120], labels=np.arange(120) % 7)

@@ -135,6 +135,9 @@ def test_a_text_model_has_the_recipe_of_texts_and_is_the_baseline(run, bert, tab
             assert getattr(config, setting) == value, setting
         assert f"recipe texts/{name}" in defaults_note(asked, config, task)
         assert config.seed == 3
+    # 0.001, the rate of random weights, spoils a pretrained trunk
+    assert recipe("texts/finetune")["lr"] <= 1e-4
+    assert recipe("photos/finetune")["lr"] <= 5e-4
     scored = read_scores(run / "scores.json")
     assert scored["raw"] is None  # distances between token numbers mean nothing
     name, baseline = baseline_of(scored)
