@@ -36,23 +36,7 @@ from nearfar.train.paper_tables import table_names
 from . import forking
 from .commands import run
 
-COMMANDS = (
-    "train",
-    "fit",
-    "evaluate",
-    "embed",
-    "index",
-    "search",
-    "duplicates",
-    "suspects",
-    "adapt",
-    "report",
-    "compare",
-    "export",
-    "list",
-    "card",
-    "doctor",
-)
+COMMANDS = tuple(name for name in cli.app if not name.startswith("-"))
 SMALL = ["--trunk", "conv4(width=8)", "--set", "image_size=28", "--sampler", "random", "--batch-size", "32"]
 SMALL += ["--set", "steps=3", "--quiet"]
 

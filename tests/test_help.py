@@ -2,7 +2,8 @@
 
 import csv
 import re
-from inspect import getdoc
+from inspect import getdoc, getsourcefile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,12 +14,15 @@ pytest.importorskip("uvicorn")
 
 from nearfar import cli
 from nearfar.cli.setting_texts import setting_defaults, setting_texts
+from nearfar.data.open import ACCEPTED
 from nearfar.report import compare
 from nearfar.train import TrainConfig
 
 from .drawn_photos import THINGS, draw_photos, photo
 from .test_cli import COMMANDS, run
 
+ROOT = Path(__file__).parent.parent
+ENDINGS = re.compile(r"\.[a-z]+\b")
 ELSEWHERE = ("data",)  # whose example needs a network
 MOST_UNGROUPED = 8  # options
 OF_ONE_RUN = {"objective", "seed", "resume", "final", "devices", "rung", "keep", "minutes", "out", "data"}
@@ -107,7 +111,7 @@ def folder(tmp_path, monkeypatch):
         table.writerow(["a", "b", "c", "d", "label"])
         table.writerows([*row, f"c{y}"] for row, y in zip(rows, labels, strict=True))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("nearfar.serve.server.serve", lambda app, host, port: None)
+    monkeypatch.setattr("nearfar.serve.server.serve", lambda *given, **more: None)
     return tmp_path
 
 
@@ -165,5 +169,29 @@ def test_the_help_shows_every_command_in_a_group(capsys, monkeypatch):
     assert "Commands" not in out  # the group of those that have none
     titles = re.findall("^╭─ (.*?) ─", out, re.M)
     assert titles == ["Data", "Train", "Evaluate", "Embed and search", "Share", "Help"]
-    for command in (*COMMANDS, "inspect", "data", "serve"):
+    for command in COMMANDS:
         assert re.search(rf"^│ {command} +[A-Z]", out, re.M), command
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_is_found_where_people_look_for_it(command):
+    function = cli.app[command].default_command
+    pages = "".join(page.read_text(encoding="utf-8") for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+    missing = []
+    if not re.search(rf"^Example: nearfar {command}\b", getdoc(function), re.M):
+        missing.append(f"{getsourcefile(function)}: `Example: nearfar {command} ...` in the docstring of its function")
+    if not re.search(rf"\b{command}\b", cli.__doc__):
+        missing.append(f"{cli.__file__}: its name in the docstring of the module")
+    if not re.search(rf"nearfar {command}\b", pages):
+        missing.append(f"README.md or a page of docs/: a line with `nearfar {command}`")
+    assert not missing, "files to edit:\n" + "\n".join(missing)
+
+
+@pytest.mark.parametrize("command", ["train", "compare", "fit", "inspect", "index", "embed"])
+def test_help_names_every_kind_of_data(command):
+    texts = [str(argument.parameter.help) for argument in options_of(command).values()]
+    named = max((set(ENDINGS.findall(text)) for text in texts), key=len)
+    expected = set(ENDINGS.findall(ACCEPTED))
+    missing = sorted(expected - named)
+    where = "`data` in the docstring of TrainConfig (train/config.py), or the data in that of the command in cli/"
+    assert not missing, f"files to edit: {where} names every ending of `ACCEPTED` in data/open.py"

@@ -1,5 +1,6 @@
 """Tasks: zero-shot splits, filters, notes and the protocol sentence."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -8,10 +9,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearfar.data import DataError, Dataset, inspect_data, open_dataset, open_items, open_task
+from nearfar.data import open as opening
 from nearfar.data.dataset import unseen_half
-from nearfar.data.open import match_classes
+from nearfar.data.open import ACCEPTED, match_classes
 
 from .conftest import png, write
+
+ROOT = Path(__file__).parent.parent.parent
+UNCHANGED = {"tar": "tests/data/test_data_tars.py cuts one off"}
+"""Kinds of data that tests/fuzz does not change, and where else damaged ones are read."""
+
+
+def test_a_kind_of_file_that_is_read_is_named_where_people_look_for_it():
+    read = re.findall(r'suffix == "(\.\w+)":\n +from \.readers', Path(opening.__file__).read_text(encoding="utf-8"))
+    assert set(read) <= set(re.findall(r"\.\w+", ACCEPTED)), "src/nearfar/data/open.py: name the ending in ACCEPTED"
+    page = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
+    fuzzed = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests" / "fuzz").glob("c*.py"))
+    missing = []
+    for ending in re.findall(r"\.(\w+)", ACCEPTED):
+        if f".{ending}" not in page:
+            missing.append(f"docs/data.md: a row for .{ending} in the table of sources")
+        if not re.search(rf"\b{ending}\b", opening.open_task.__doc__):
+            missing.append(f"src/nearfar/data/open.py: .{ending} in the docstring of open_task")
+        if not re.search(rf"\b{ending}\b", fuzzed) and ending not in UNCHANGED:
+            missing.append(f"tests/fuzz/corpus.py: a sound .{ending}; cases.py: a damaged one in KINDS")
+    assert not missing, "files to edit:\n" + "\n".join(missing)
 
 
 @settings(max_examples=30, deadline=None)

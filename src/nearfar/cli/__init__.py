@@ -1,7 +1,7 @@
 """The command line.
 
-``nearfar data | inspect | train | fit | evaluate | embed | index | search | duplicates | suspects | adapt | report |
-card | compare | export | list | doctor``.
+``nearfar data | inspect | train | fit | evaluate | embed | index | search | serve | duplicates | suspects | adapt |
+report | card | compare | export | list | doctor``.
 """
 
 from __future__ import annotations
