@@ -556,7 +556,7 @@ def test_items_are_removed_from_an_index_by_name_folder_or_class(capsys, monkeyp
 
 
 def test_names_are_not_gone_through_for_every_item_to_remove(monkeypatch, tmp_path):
-    from nearfar.cli.indexing import Present
+    from nearfar.index.building import Present
 
     names = [f"a/{i}" for i in range(200)]
     there, seen, normal = Present(names, [""] * 200), [], os.path.normpath
@@ -567,12 +567,12 @@ def test_names_are_not_gone_through_for_every_item_to_remove(monkeypatch, tmp_pa
 
 
 def test_only_items_that_an_index_has_not_are_embedded(capsys, monkeypatch, tmp_path):
-    from nearfar.cli import indexing
+    from nearfar.index import building
 
     rows, file, counts = np.random.default_rng(0).normal(size=(6, 3)), tmp_path / "a.index", []
     nearfar.RCA().fit(np.r_[rows, -rows], np.arange(12) % 3).save(tmp_path / "rca.safetensors")
-    embed = indexing.embed_items
-    monkeypatch.setattr(indexing, "embed_items", lambda *given: counts.append(len(given[1])) or embed(*given))
+    embed = building.embedded_by
+    monkeypatch.setattr(building, "embedded_by", lambda *given: counts.append(len(given[1])) or embed(*given))
 
     def index(shift, names, *words):
         np.savez(tmp_path / "items.npz", X=rows[: len(names)] + shift, y=["x"] * len(names), names=names)
@@ -1051,7 +1051,10 @@ def test_a_learner_is_scored_on_rows(capsys, monkeypatch, tmp_path):
         (["embed", "RUN", "digits", "-o", "RUN.npz", "--dims", "0"], "--dims: expected 1 or more, got 0"),
         (["evaluate", "RUN.npz", "--theory"], "--theory: expected a run, which has seen and unseen classes"),
         (["card", "RUN", "--public"], "--public: works only with --push owner/name"),
-        (["embed", "RUN.npy", "digits", "-o", "RUN.npz"], "RUN.npy: is a file of rows; expected the folder of a run"),
+        (
+            ["embed", "RUN.npy", "digits", "-o", "RUN.npz"],
+            "RUN.npy: is a file of embeddings or rows; expected the folder of a run",
+        ),
         (["adapt", "RUN.npz", "RUN.npz", "-o", "RUN", "--seed", "-1"], "seed: expected a whole number of at least 0"),
         (["search", "RUN.index", "digits"], "no such index"),
         (["search", "RUN.npz", "digits"], "is a file of rows, not an index"),

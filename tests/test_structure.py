@@ -56,7 +56,7 @@ ALLOWED: dict[str, set[str]] = {
     "spectral": {"numerics", "neighbors", "estimators"},
     "probabilistic": {"numerics", "neighbors", "estimators"},
     "evaluation": {"numerics", "neighbors"},
-    "index": {"io", "numerics", "neighbors"},
+    "index": {"io", "numerics", "neighbors", "evaluation", "data", "models"},
     "data": {"io"},
     "deep": {"io", "numerics", "neighbors", "estimators"},
     "train": {"io", "numerics", "estimators", "evaluation", "spectral", "data", "deep"},

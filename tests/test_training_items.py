@@ -6,9 +6,8 @@ import pytest
 pytest.importorskip("torch")
 
 import nearfar
-from nearfar.cli.embedding import training_items_of
 from nearfar.data import Dataset, open_dataset, open_task
-from nearfar.data.checks.training_items import TrainingItems, mark_items
+from nearfar.data.checks.training_items import among, known_classes, mark_items, marks_of
 from nearfar.io import tensor_file, training_marks
 from nearfar.io.training_marks import mark_rows
 from nearfar.train import DeepMetric, TrainConfig, train
@@ -92,7 +91,7 @@ def test_models_that_are_compared_leave_out_what_one_of_them_has_seen(fitted, ca
     other = tmp_path / "other.safetensors"
     held = [word for name in "4567" for word in ("--test-class", name)]
     assert run(capsys, monkeypatch, "fit", rows, "RCA()", "-o", other, *held)[0] == 0
-    seen = [training_items_of(model).among(open_dataset(rows)) for model in (learner, other)]
+    seen = [among(nearfar.load(model).trained_on, open_dataset(rows)) for model in (learner, other)]
     left = int((~(seen[0] | seen[1])).sum())
     page = tmp_path / "page.html"
     assert run(capsys, monkeypatch, "report", learner, rows, "--against", other, "-o", page)[0] == 0
@@ -156,7 +155,7 @@ def test_training_items_in_memory_are_known_whatever_the_training_made_of_them(h
     images = rng.integers(0, 256, (32, 12, 12), dtype=np.uint8)
     np.savez(tmp_path / "images.npz", X=images, y=np.repeat(np.arange(8), 4))
     folder = train(TrainConfig.of(data=str(tmp_path / "images.npz"), **SMALL, **how), tmp_path / "run", progress=False)
-    seen = training_items_of(folder.folder).among(open_dataset(tmp_path / "images.npz"))
+    seen = among(nearfar.load(folder.folder).trained_on, open_dataset(tmp_path / "images.npz"))
     task = open_task(tmp_path / "images.npz")
     expected = np.isin(task.train.array, images).any() and {*task.train.names, *task.validation.names}
     assert {f"images[{i}]" for i in np.flatnonzero(seen)} == expected
@@ -166,9 +165,9 @@ def test_rows_are_known_by_their_numbers_in_any_order_of_columns():
     rows = np.array([[0.0, 1], [2, 3], [4, 5]], dtype=np.float32)
     told = Dataset.from_array("a", rows[:2], ["x", "y"], columns=("u", "v"))
     asked = Dataset.from_array("b", np.array([[5, 4], [1, -0.0]], np.float32), ["y", "z"], columns=("v", "u"))
-    marked = TrainingItems.of(told)
-    assert marked.among(asked).tolist() == [False, True]
-    assert marked.known_classes(asked) == 1
+    marked = marks_of(told)
+    assert among(marked, asked).tolist() == [False, True]
+    assert known_classes(marked, asked) == 1
 
 
 def test_very_many_items_are_counted_only(monkeypatch, tmp_path, capsys):
@@ -176,7 +175,7 @@ def test_very_many_items_are_counted_only(monkeypatch, tmp_path, capsys):
     rows = rows_file(tmp_path / "rows.npz")
     learner = tmp_path / "rca.safetensors"
     assert run(capsys, monkeypatch, "fit", rows, "RCA()", "-o", learner)[0] == 0
-    marked = training_items_of(learner)
+    marked = nearfar.load(learner).trained_on
     assert (len(marked.items), marked.count, marked.complete) == (0, 24, False)
     assert (
         "has no list of its training items, because they were more than"
@@ -189,7 +188,7 @@ def test_a_damaged_list_is_told(fitted, capsys, monkeypatch):
     arrays, text = tensor_file.read(learner)
     tensor_file.write(learner, arrays, text | {"training": "[]"})
     code, _, err = run(capsys, monkeypatch, "evaluate", learner, rows)
-    assert (code, err) == (2, "nearfar: rca.safetensors: the list of its training items is damaged\n")
+    assert (code, err) == (2, f"nearfar: {learner}: the list of its training items is damaged\n")
 
 
 def test_an_estimator_keeps_its_training_items(tmp_path):
@@ -198,7 +197,7 @@ def test_an_estimator_keeps_its_training_items(tmp_path):
     metric.fit(items.array[:30], items.labels[:30]).save(tmp_path / "run")
     DeepMetric.load(tmp_path / "run").save(tmp_path / "again")
     for folder in ("run", "again"):
-        assert training_items_of(tmp_path / folder).among(items).tolist() == [True] * 30 + [False] * 18
+        assert among(nearfar.load(tmp_path / folder).trained_on, items).tolist() == [True] * 30 + [False] * 18
 
 
 def test_a_learner_that_was_fitted_in_python_keeps_its_training_items(capsys, monkeypatch, tmp_path):
@@ -208,9 +207,9 @@ def test_a_learner_that_was_fitted_in_python_keeps_its_training_items(capsys, mo
     learner.save(tmp_path / "rca.safetensors")
     nearfar.RCA.load(tmp_path / "rca.safetensors").save(tmp_path / "again.safetensors")
     for name in ("rca", "again"):
-        marked = training_items_of(tmp_path / f"{name}.safetensors")
-        assert marked.among(items).tolist() == [True] * 30 + [False] * 18
-        assert (marked.count, marked.known_classes(items)) == (30, 5)
+        marked = nearfar.load(tmp_path / f"{name}.safetensors").trained_on
+        assert among(marked, items).tolist() == [True] * 30 + [False] * 18
+        assert (marked.count, known_classes(marked, items)) == (30, 5)
     _, out, _ = run(capsys, monkeypatch, "evaluate", tmp_path / "rca.safetensors", rows)
     assert "30 of 48 rows were in the training of rca.safetensors, and are left out" in out
 
@@ -221,10 +220,10 @@ def test_a_stream_keeps_the_items_of_all_its_steps(tmp_path):
     for part in (slice(0, 12), slice(12, 30)):
         learner.partial_fit(items.array[part], items.labels[part])
     learner.save(tmp_path / "nca.safetensors")
-    marked = training_items_of(tmp_path / "nca.safetensors")
-    assert (marked.among(items).sum(), marked.count, marked.known_classes(items)) == (30, 30, 5)
+    marked = nearfar.load(tmp_path / "nca.safetensors").trained_on
+    assert (among(marked, items).sum(), marked.count, known_classes(marked, items)) == (30, 30, 5)
     learner.fit(items.array[:12], items.labels[:12]).save(tmp_path / "nca.safetensors")
-    assert training_items_of(tmp_path / "nca.safetensors").count == 12
+    assert nearfar.load(tmp_path / "nca.safetensors").trained_on.count == 12
 
 
 def test_modalities_are_known_side_by_side(tmp_path):
@@ -233,7 +232,7 @@ def test_modalities_are_known_side_by_side(tmp_path):
     nearfar.FISHMML().fit(views, items.labels[:30]).save(tmp_path / "a")
     nearfar.MultiModalAutoencoder(2, max_iter=1, random_state=0).fit(views).save(tmp_path / "b")
     for name in "ab":
-        assert training_items_of(tmp_path / name).among(items).tolist() == [True] * 30 + [False] * 18
+        assert among(nearfar.load(tmp_path / name).trained_on, items).tolist() == [True] * 30 + [False] * 18
 
 
 @pytest.mark.parametrize("d", [1, 2, 5])

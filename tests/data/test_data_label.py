@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nearfar.data import DataError, inspect_data, open_dataset, open_task
-from nearfar.data.checks.training_items import TrainingItems
+from nearfar.data.checks.training_items import marks_of, respelled_classes
 from nearfar.data.items import open_items
 
 from .conftest import png, write, zipped
@@ -184,5 +184,5 @@ def test_classes_that_are_spelled_almost_alike_are_named(tmp_path):
     assert any(remark.startswith(clause) for remark in found.remarks)
     for name in ("train.csv", "test.csv"):
         seen = open_dataset(tmp_path / name)
-        marked = TrainingItems.of(open_dataset(tmp_path / "train.csv"))
-        assert marked.spelled_alike(seen) == (["7", "cat"] if name == "test.csv" else [])
+        marked = marks_of(open_dataset(tmp_path / "train.csv"))
+        assert respelled_classes(marked, seen) == (["7", "cat"] if name == "test.csv" else [])

@@ -6,7 +6,6 @@ import os
 import numpy as np
 import pytest
 
-from nearfar.cli.image_paths import relative_path
 from nearfar.data import open_dataset
 from nearfar.evaluation import hard_negatives, pairs_across, suspects
 from nearfar.evaluation.suspects import (
@@ -18,6 +17,7 @@ from nearfar.evaluation.suspects import (
     VOTE_TEMPERATURE,
     stratified_folds,
 )
+from nearfar.index.paths import relative_path
 from nearfar.numerics.whitening import discriminant_whitening
 
 from ..commands import run

@@ -363,7 +363,7 @@ def test_one_writes_and_many_read(uri):
 
 
 def test_what_is_no_collection_is_told(uri, tmp_path):
-    with pytest.raises(FileNotFoundError, match="no such collection; `nearfar index RUN DATA -o "):
+    with pytest.raises(FileNotFoundError, match="no such index; `nearfar index RUN DATA -o "):
         nearfar.index.open(uri)
     if uri.endswith(".index"):
         np.save(tmp_path / "x.npy", np.ones(3))
@@ -540,7 +540,7 @@ def test_commands_on_a_server(server, tmp_path, capsys, monkeypatch):
     code, out, _ = run(capsys, monkeypatch, "duplicates", server)
     assert code == 0
     code, _, err = run(capsys, monkeypatch, "search", server.replace("items", "missing"), "query.npy")
-    assert (code, "http://localhost:19530/missing: no such collection" in err) == (2, True)
+    assert (code, "http://localhost:19530/missing: no such index" in err) == (2, True)
 
 
 def test_a_collection_that_could_not_be_made_leaves_no_folder(tmp_path, monkeypatch):
@@ -586,7 +586,7 @@ def test_a_folder_of_lancedb_may_be_renamed(tmp_path, capsys, monkeypatch, name)
     assert served._stamp() != [(0, 0, 0)]
     with pytest.raises(ValueError, match=f"^{name} is a folder of LanceDB; nearfar.index.open opens it$"):
         Index.load(name)
-    with pytest.raises(ValueError, match=f"^{name} holds an index, not a learner; open it with nearfar.index.open$"):
+    with pytest.raises(ValueError, match=f"^{name}: is an index; expected .*; open it with nearfar.index.open$"):
         nearfar.load(name)
 
 

@@ -12,8 +12,8 @@ import pytest
 
 import nearfar.index
 from nearfar import cli
-from nearfar.cli import index_files, indexing
-from nearfar.index import Index, index_lock
+from nearfar.cli import indexing
+from nearfar.index import Index, building, index_lock
 
 
 @pytest.fixture
@@ -35,18 +35,18 @@ def tables(tmp_path):
 )
 def test_a_change_waits_for_the_one_under_way(tables, monkeypatch, capsys, second, left):
     """The second begins when the first has read the index, and has not written it yet."""
-    file, plain = tables / "x.index", indexing.embed_items
+    file, plain = tables / "x.index", building.embedded_by
     monkeypatch.chdir(tables)
     indexing.index(tables / "a.npz", out=file)
     other = threading.Thread(target=indexing.index, kwargs={"source": None, **second, "out": Path("x.index")})
 
     def embed(*given):
-        indexing.embed_items = plain
+        building.embedded_by = plain
         other.start()
         other.join(timeout=0.5)
         return plain(*given)
 
-    monkeypatch.setattr(indexing, "embed_items", embed)
+    monkeypatch.setattr(building, "embedded_by", embed)
     indexing.index(tables / "b.npz", out=file, add=True)
     other.join()
     assert Index.load(file).names.tolist() == left
@@ -60,7 +60,7 @@ def test_the_wait_for_another_change_has_an_end(tables, monkeypatch, capsys):
     capsys.readouterr()
     monkeypatch.setattr(index_lock, "WAIT", 0.01)
     monkeypatch.setattr(sys, "argv", ["nearfar", "index", str(tables / "b.npz"), "--add", "-o", str(file)])
-    with index_files.index_lock(file), pytest.raises(SystemExit) as stopped:
+    with indexing.index_lock(file), pytest.raises(SystemExit) as stopped:
         cli.main()
     assert stopped.value.code == 2
     first, last = capsys.readouterr().err.splitlines()
@@ -83,7 +83,7 @@ def test_a_change_in_python_waits_and_is_waited_for(tables):
     before = file.read_bytes()
     still = r"x.index: another process is still changing it after 0.01 s; try again when that has ended"
     with (
-        index_files.index_lock(file),
+        indexing.index_lock(file),
         pytest.raises(TimeoutError, match=still),
         Index.updating(file, wait=0.01),
     ):

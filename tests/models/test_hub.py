@@ -82,13 +82,17 @@ def test_names_that_are_none_are_refused(name):
 
 
 def test_what_is_no_model_is_told(tmp_path, learner):
-    with pytest.raises(FileNotFoundError, match="no such run or learner"):
+    with pytest.raises(FileNotFoundError, match="does not exist; expected the folder of a run or a saved learner"):
         nearfar.load(tmp_path / "nothing")
     (tmp_path / "two").mkdir()
-    with pytest.raises(ValueError, match=r"no run, and expected one learner saved as \.safetensors, got none"):
+    with pytest.raises(ValueError, match=r"two: is a folder of items; expected the folder of a run or a saved learner"):
+        nearfar.load(tmp_path / "two")
+    for name in ("a", "b"):
+        (tmp_path / "two" / f"{name}.safetensors").write_bytes(learner.read_bytes())
+    with pytest.raises(ValueError, match=r"no run, and expected one learner .*, got a\.safetensors, b\.safetensors"):
         nearfar.load(tmp_path / "two")
     Index(np.ones((3, 2), np.float32)).save(tmp_path / "x.index")
-    with pytest.raises(ValueError, match=r"x\.index holds an index, not a learner; open it with nearfar\.index\.open"):
+    with pytest.raises(ValueError, match=r"x\.index: is an index; .*; open it with nearfar\.index\.open"):
         nearfar.load(tmp_path / "x.index")
     data = tmp_path / "pickle.safetensors"
     data.write_bytes(b"\x80\x04cos\nsystem\n.")

@@ -9,10 +9,9 @@ import pytest
 pytest.importorskip("jinja2")
 Image = pytest.importorskip("PIL.Image")
 
-from nearfar.cli.index_files import names_of
 from nearfar.data import images_from
 from nearfar.data.dataset import DataError
-from nearfar.data.items import NamedReader, open_items
+from nearfar.data.items import NamedReader, names_from, open_items
 from nearfar.report import Items, search_page
 from nearfar.report import page as pages
 from nearfar.report.search_page import Line, Near, write_search_page
@@ -150,7 +149,7 @@ def test_images_of_a_file_and_cuts_of_one_image_are_found_again(tmp_path):
     (tmp_path / "cut.csv").write_text("path,label,x1,y1,x2,y2\na.png,x,0,0,2,3\na.png,y,1,1,5,4\na.png,y,,,,\n")
     np.savez(tmp_path / "images.npz", X=np.ones((2, 6, 7), np.uint8), y=[0, 1])
     sources = [str(tmp_path / name) for name in ("cut.csv", "images.npz")]
-    names = [name for source in sources for name in names_of(open_items(source), source)]
+    names = [name for source in sources for name in names_from(open_items(source), source)]
     assert names[1:3] == [f"{tmp_path}/a.png (1, 1, 5, 4)", f"{tmp_path}/a.png"]
     read = NamedReader(names, sources, folder=tmp_path)
     assert [read(at).shape[:2] for at in range(5)] == [(3, 2), (3, 4), (4, 5), (6, 7), (6, 7)]

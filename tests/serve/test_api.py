@@ -677,7 +677,7 @@ def test_the_command_serves_an_old_index_with_a_new_model(folder, monkeypatch):
     turn = np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]
     new = old.embeddings @ turn  # as the new model embeds the items
     QueryAdapter().fit(new, old.embeddings).save(folder / "adapter.safetensors")
-    model = SimpleNamespace(takes=("image",), embed=lambda items: mean_color(items) @ turn)
+    model = SimpleNamespace(takes=("image",), embed=lambda items, prompt: mean_color(items) @ turn)
     monkeypatch.setattr("nearfar.models.load", lambda source: model)
     options = {"adapter": folder / "adapter.safetensors", "wrong": folder / "x.csv", "hosts": ["127.0.0.1"]}
     app = serving.app_of(folder / "old.index", run=folder / "new.safetensors", token="", **options)

@@ -10,9 +10,9 @@ from numpy.testing import assert_allclose
 from safetensors.torch import save_file
 
 from nearfar.data import DataError, Dataset, open_dataset, open_task
-from nearfar.data.checks.training_items import TrainingItems
 from nearfar.data.open import open_whole
 from nearfar.deep.networks.trunks import make_trunk
+from nearfar.io.training_marks import TrainingMarks
 from nearfar.report.run import ReportError, report_run
 from nearfar.train import DeepMetric, TrainConfig, TrainError, evaluate_run, open_run, train, train_final
 from nearfar.train.checkpoint import load_tensors, read_about, save_tensors
@@ -196,9 +196,9 @@ def test_the_final_model_of_a_frozen_trunk_is_frozen(tmp_path):
     final = train_final(made, tmp_path / "final", progress=False)
     about = read_about(open_run(final.folder).best)
     assert (about["step"], about["num_classes"], about["final"]) == (0, 8, str(made.folder))
-    marked = TrainingItems.read(open_run(final.folder).training_items)
+    marked = TrainingMarks.read(open_run(final.folder).training_items)
     assert (marked.count, marked.final) == (48, True)
-    assert TrainingItems.read(open_run(made.folder).training_items).count < 48
+    assert TrainingMarks.read(open_run(made.folder).training_items).count < 48
 
 
 def test_features_of_joined_sources_are_computed_anew_when_a_file_changes(tmp_path):

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Sequence
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 from cyclopts import App, CycloptsError, Group, Parameter
 
@@ -214,8 +214,18 @@ def embed(
     dims
         Keep only this many leading dimensions, such as one of the lengths of Matryoshka.
     """
-    from .embedding import embed_to
+    from .embedding import embed_and_describe
 
     with images_from(*items.images), trusting(*trust):
-        how: dict[str, Any] = {"name": items.name, "texts": texts, "overwrite": overwrite}
-        say(embed_to(run, data, out, items.skip_bad, items.label, dims, **how))
+        line = embed_and_describe(
+            run,
+            data,
+            out,
+            label=items.label,
+            name=items.name,
+            dims=dims,
+            texts=texts,
+            skip_bad=items.skip_bad,
+            overwrite=overwrite,
+        )
+    say(line)

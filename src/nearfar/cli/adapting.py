@@ -52,16 +52,20 @@ def adapt(
     """
     from ..data.dataset import check_seed
     from ..index import QueryAdapter
-    from .embedding import is_embeddings, open_embeddings, select_items
+    from ..io.sources import SourceKind, kind_by_name
+    from ..models.embedded import embed_source
 
     check_out(out, overwrite=overwrite)
     check_seed(seed)
     for name, file in (("NEW", new), ("OLD", old)):
-        if not is_embeddings(file):
+        if kind_by_name(file) is not SourceKind.EMBEDDINGS:
             raise ValueError(f"{name}: {file}: expected a file of embeddings; `nearfar embed` writes one")
-    items, rows = open_embeddings(new, select_items(None, files=[new]))
-    others, old_rows = open_embeddings(old, select_items(None, files=[old]))
-    at = row_numbers_in(items, others)
+    embedded = embed_source(new, apart=False)
+    items = embedded.dataset
+    rows = embedded.rows
+    others = embed_source(old, apart=False)
+    old_rows = others.rows
+    at = row_numbers_in(items, others.dataset)
     adapter = QueryAdapter(kind, rank=rank, seed=seed).fit(rows, old_rows[at])
     adapter.save(out)
     say(f"{out}: {kind} adapter from {rows.shape[1]} to {old_rows.shape[1]} dimensions, of {len(rows):,} items")

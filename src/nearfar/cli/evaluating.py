@@ -29,7 +29,7 @@ from .outcome import Outcome, as_json
 from .outputs import check_out
 
 if TYPE_CHECKING:
-    from .embedding import Selection
+    from ..models.embedded import Selection
 
 Measured = Literal["retrieval", "subsets", "verification", "identification", "few-shot", "one-shot-runs"]
 
@@ -158,7 +158,7 @@ def evaluate(
     check_distance(distance, protocol, classifier)
     if items.label is not None and protocol == "one-shot-runs":
         raise ValueError("--label: does not work with --protocol one-shot-runs, which does not read a table")
-    from .embedding import select_items
+    from .selecting import select_items
 
     episode_options = {"ways": ways, "shots": shots, "queries": queries, "episodes": episodes, "classifier": classifier}
     given = {name: value for name, value in episode_options.items() if value is not None}
@@ -219,7 +219,9 @@ def check_json_file(out: Path) -> None:
 
 def check_theory(source: Path, data: str | None) -> None:
     """Refuse the measures of theory for anything but the test of a run."""
-    if not source.is_dir():
+    from ..io.sources import SourceKind, kind_of
+
+    if kind_of(source) is not SourceKind.RUN:
         raise ValueError(f"--theory: expected a run, which has seen and unseen classes, got {source}")
     if data is not None:
         raise ValueError("--theory: compares the training classes of a run with its test classes, so leave DATA out")

@@ -33,22 +33,20 @@ def export(
     int8
         Store the weights of a network as 8-bit integers: a quarter of the size, and nearly the same embeddings.
     """
-    from ..models import load_learner
+    from ..io.sources import SourceKind, kind_of
+    from ..models import load
     from ..models.export import export_learner, export_run
-    from .embedding import check_there, is_embeddings, is_run
 
-    check_there(source)
-    if is_embeddings(source):
-        raise ValueError(f"{source}: contains rows; expected a run or a saved linear learner")
+    kind = kind_of(source, SourceKind.RUN, SourceKind.LEARNER)
     if out.suffix != ".onnx":
         raise ValueError(f"--out: {out}: expected a file that ends in .onnx")
     check_out(out, overwrite=overwrite)
-    if is_run(source):
+    if kind is SourceKind.RUN:
         cosine = export_run(source, out, int8=int8, trust=trust)
     elif int8:
         raise ValueError("--int8: works only with the network of a run, not with a linear learner; leave it out")
     else:
-        export_learner(load_learner(source), out)
+        export_learner(load(source), out)
     size = out.stat().st_size
     detail = f"{size / 1000:,.0f} kB" if size >= 1000 else f"{size} bytes"
     if int8:

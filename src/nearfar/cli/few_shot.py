@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..data import Dataset
+from ..data.items import left_out
 from ..evaluation.few_shot import FewShot, few_shot, one_shot_accuracy
 from ..evaluation.intervals import interval
+from ..io.sources import SourceKind, kind_of
+from ..models import load
+from ..models.embedded import Selection, embed_source, items_of
 from ..numerics.distances import unit_rows
 from ..progress import counted
-from .embedding import Selection, distance_of, is_run, left_out, open_all_items, open_embeddings
 from .outcome import Outcome
 
 if TYPE_CHECKING:
@@ -44,12 +47,13 @@ def score_episodes(source: Path, selection: Selection, how: dict[str, Any]) -> O
         Keywords of `few_shot`; its classifier may also be "scores".
     """
     if how["classifier"] == "scores":
-        dataset = open_all_items(source, selection)
+        dataset = items_of(source, selection)
         found = few_shot_by_scores(source, dataset, **{key: how[key] for key in how if key != "classifier"})
     else:
-        dataset, rows = open_embeddings(source, selection)
-        found = few_shot(rows, dataset.labels, **how, distance=distance_of(source, dataset, selection.distance))
-    if is_run(source) and selection.all_of_run:
+        embedded = embed_source(source, selection, apart=False)
+        dataset = embedded.dataset
+        found = few_shot(embedded.rows, dataset.labels, **how, distance=embedded.distance)
+    if kind_of(source) is SourceKind.RUN and selection.all_of_run:
         from ..train.run import write_json
 
         write_json(source / "few_shot.json", found.to_dict())
@@ -111,7 +115,7 @@ def _scored_items(source: Path, dataset: Dataset) -> tuple[PairTerm, list[Tensor
     from ..train.features import as_floats, image_sizes_of
     from ..train.loading import load_trainable
 
-    if not is_run(source):
+    if kind_of(source) is not SourceKind.RUN:
         raise ValueError("--classifier scores: expected a run whose network scores pairs")
     config = TrainConfig.from_json(source / "config.json")
     trainable = load_trainable(source)
@@ -137,7 +141,7 @@ def one_shot_runs_of(source: Path, data: str | None) -> Outcome:
     ValueError
         If the source is not a run, or no data is given.
     """
-    if not is_run(source) or data is None:
+    if kind_of(source) is not SourceKind.RUN or data is None:
         raise ValueError("--protocol one-shot-runs: expected RUN and the folder or zip of the one-shot runs")
     from ..data.readers.one_shot_runs import read_one_shot_runs
     from ..train import TrainConfig
@@ -152,10 +156,8 @@ def one_shot_runs_of(source: Path, data: str | None) -> Outcome:
 
 def _distances(source: Path, runs: list[OneShotRun]) -> list[np.ndarray[Any, Any]]:
     """Return the (tests, training) cosine distances of every one-shot run."""
-    from ..train import embed_run
-
     images = np.concatenate([part for run in runs for part in (run.training, run.test)])
-    embedded = embed_run(source, Dataset.from_array("one-shot runs", images, np.arange(len(images))))
+    embedded = load(source).embed(Dataset.from_array("one-shot runs", images, np.arange(len(images))))
     sizes = [len(part) for run in runs for part in (run.training, run.test)]
     parts = np.split(unit_rows(embedded), np.cumsum(sizes)[:-1])
     return [1 - test @ training.T for training, test in zip(parts[::2], parts[1::2], strict=True)]

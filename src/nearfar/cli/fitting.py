@@ -107,15 +107,16 @@ def fit_to(
 
     from ..data.checks.columns import scale_warning
     from ..data.checks.inspection import few_test_classes
-    from ..data.checks.training_items import TrainingItems
+    from ..data.checks.training_items import marks_of
+    from ..data.items import flat_rows
     from ..data.open import open_whole
+    from ..io.sources import SourceKind, kind_by_name
+    from ..models.embedded import reconstruction
     from ..train.closed_forms import best_form
-    from .embedding import is_embeddings
     from .given import refuse_beside_final
-    from .saved_learners import items_of, remark
     from .scoring import score_learner
 
-    if is_embeddings(out):  # the other commands would read a file of this name as embeddings
+    if kind_by_name(out) is SourceKind.EMBEDDINGS:  # the other commands would read a file of this name as embeddings
         raise ValueError(f"--out: {out}: expected a file that ends in .safetensors")
     learner = make_learner(text, seed)
     if standardize:
@@ -127,7 +128,7 @@ def fit_to(
     else:
         how: dict[str, Any] = {"label": label, "name": name, "seed": seed, "skip_bad": skip_bad}
         task = task_to_fit(data, test=test, test_classes=test_classes, split=split, **how)
-    X = items_of(task.train)
+    X = flat_rows(task.train)
     scale = None
     with stage("fitting"):
         if standardize:
@@ -139,13 +140,13 @@ def fit_to(
     learner.distance_of_rows_ = distance_of_rows(data, task.train, X, standardize=standardize)
     choice = set_distance(learner, distance)
     learner.save(out)
-    TrainingItems.of(task.train, task.validation, final=final).add_to(out)
-    about = f"{task.protocol}{remark(learner, task.train, 'training items')} {choice}"
+    marks_of(task.train, task.validation, final=final).add_to(out)
+    about = f"{task.protocol}{reconstruction(learner, task.train, 'training items')} {choice}"
     if final:
         return f"{about}\nSaved {out}: a final model, which cannot be scored; fit without --final to get a score."
     with stage("choosing a closed form"):
         form = best_form(X, task.train.labels, task.train.groups, of_table=task.train.kind == "row", seed=seed)
-    scored = score_learner(out, task.test, task.gallery, scale, form)
+    scored = score_learner(learner, task.test, task.gallery, scale, form)
     remarks = [few_test_classes(int(np.count_nonzero(task.test.class_counts)), task.test.kind, task.protocol)]
     if is_linear(learner) and not standardize:
         remarks.append(scale_warning(task.train))
@@ -162,12 +163,11 @@ def distance_of_rows(data: str, items: Dataset, rows: AnyArray, *, standardize: 
     one that their file states, or by which the rows compare best.
     """
     from ..evaluation import best_distance
-    from .embedding import are_measurements, is_embeddings, known_distance_of
+    from ..models.embedded import are_measurements, recorded_distance
 
     if standardize or are_measurements(items):
         return "euclidean"
-    file = Path(data)
-    recorded = known_distance_of(file) if is_embeddings(file) else ""
+    recorded = recorded_distance(Path(data))
     if recorded:
         return recorded
     with stage("choosing the distance"):
@@ -241,8 +241,8 @@ def halves(
 
     from ..data import Task
     from ..data.dataset import check_seed
+    from ..data.items import left_out
     from ..data.open import open_source
-    from .embedding import left_out
 
     source = open_source(data, label=label, name=name, skip_bad=skip_bad)
     items = source.items

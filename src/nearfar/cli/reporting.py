@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,17 +14,17 @@ from ..io.untrusted import images_from
 from ..progress import stage
 from ..trust import trusting
 from .encoding import say
-from .image_paths import remark_outside
 from .options import DATA, RUN, Distance, ItemOptions, Trust
 from .outputs import check_out
+from .search_results import remark_outside
 
 if TYPE_CHECKING:
     import numpy as np
 
     from ..data import Dataset
+    from ..models.embedded import Embedded, Selection
     from ..report import Items, Other
     from ..report.content import FeatureWeights, Reader
-    from .embedding import Embedded, Selection
 
 TRIED_NAMES = 100  # names to try as paths of images; if none is one, the page has no pictures
 REFITS = 20  # fits on random halves of the rows, for the intervals of the weights of features
@@ -65,7 +66,7 @@ def report(
     seen_too
         Include items of DATA that either model was trained on; by default they are left out.
     """
-    from .embedding import select_items
+    from .selecting import select_items
 
     if out is not None:
         if out.suffix not in (".html", ".htm"):
@@ -80,8 +81,8 @@ def report(
 
 def report_to(source: Path, selection: Selection, out: Path | None, against: Path | None = None) -> Path:
     """Write the report of a run, a learner or a file of embeddings, and return its path."""
+    from ..data.checks.training_items import warnings_on_scores
     from ..report import ReportContent, build_report, report_run
-    from .embedding import is_run
     from .scoring import score_data
 
     whole_run = is_run(source) and selection.data is None and selection.distance is None
@@ -99,11 +100,18 @@ def report_to(source: Path, selection: Selection, out: Path | None, against: Pat
         queries=queries,
         gallery=gallery,
         distance=scored.scores.distance,
-        remarks=[*filter(None, [scored.scores.why_unscored()]), *training_scores(dataset)],
+        remarks=[*filter(None, [scored.scores.why_unscored()]), *warnings_on_scores(dataset)],
         other=None if against is None else score_other(against, selection),
-        features=feature_weights(source, dataset),
+        features=feature_weights(scored.embedded.model, dataset),
     )
     return build_report(content, out or beside(source, dataset, selection, against))
+
+
+def is_run(source: Path) -> bool:
+    """Return whether a source is the folder of a run."""
+    from ..io.sources import SourceKind, kind_of
+
+    return kind_of(source) is SourceKind.RUN
 
 
 def default_settings() -> dict[str, Any]:
@@ -115,24 +123,20 @@ def default_settings() -> dict[str, Any]:
     return defaults
 
 
-def feature_weights(source: Path, dataset: Dataset) -> FeatureWeights | None:
+def feature_weights(learner: Any, dataset: Dataset) -> FeatureWeights | None:
     """Return the weights of the features of a table in a saved linear metric; None for anything else."""
     import numpy as np
 
+    from ..data.items import flat_rows
     from ..estimators.explanation import anatomy, explain
-    from ..models import load_learner
+    from ..estimators.fitted import named_columns
     from ..report.content import FeatureWeights
-    from .embedding import is_embeddings, is_run
     from .fitting import is_linear
-    from .saved_learners import items_of, known_columns
 
-    if dataset.kind != "row" or is_run(source) or is_embeddings(source):
+    if dataset.kind != "row" or not is_linear(learner) or not hasattr(learner, "get_mahalanobis_matrix"):
         return None
-    learner = load_learner(source)
-    if not is_linear(learner) or not hasattr(learner, "get_mahalanobis_matrix"):
-        return None
-    dataset = known_columns(learner, dataset)
-    rows = np.asarray(items_of(dataset), dtype=np.float64)
+    dataset = dataset.in_columns(named_columns(learner), "the learner")
+    rows = np.asarray(flat_rows(dataset), dtype=np.float64)
     n, d = rows.shape
     if d > MOST_WEIGHED:
         return None
@@ -156,21 +160,15 @@ def feature_weights(source: Path, dataset: Dataset) -> FeatureWeights | None:
     return FeatureWeights(names, found.weights, found.low, found.high, REFITS)
 
 
-def training_scores(dataset: Dataset) -> list[str]:
-    """Return the notes that say that a score is a training score, or that of a final model."""
-    from .embedding import FINAL, TRAINING_SCORE
-
-    warned = [note for note in dataset.notes if TRAINING_SCORE in note or FINAL in note]
-    return [f"{note[0].upper()}{note[1:]}." for note in warned]
-
-
 def score_other(source: Path, selection: Selection) -> Other:
     """Score the other run, learner or file of embeddings on the same data."""
+    from ..io.sources import SourceKind, kind_by_name
     from ..report import Other
-    from .embedding import is_embeddings
     from .scoring import score_data
 
-    scored = score_data(source, selection._replace(data=None) if is_embeddings(source) else selection)
+    if kind_by_name(source) is SourceKind.EMBEDDINGS:
+        selection = replace(selection, data=None)
+    scored = score_data(source, selection)
     return Other(short_name(source), scored.scores, *report_items(scored.embedded), scored.scores.distance)
 
 
@@ -206,10 +204,11 @@ def pictures_of(source: Path, dataset: Dataset) -> Reader:
     --images are read.
     """
     from ..data.items import NamedReader
-    from .embedding import folder_of, is_embeddings
+    from ..io.sources import SourceKind, kind_by_name
+    from ..models.embedded import recorded
 
-    if is_embeddings(source):
-        folders = dict.fromkeys((str(source.parent), "", folder_of(source)))
+    if kind_by_name(source) is SourceKind.EMBEDDINGS:
+        folders = dict.fromkeys((str(source.parent), "", recorded(source, "folder")))
         for named in (NamedReader(dataset.names, folder=folder, below=source.parent) for folder in folders):
             if any(map(named.leads, range(min(len(dataset), TRIED_NAMES)))):
                 remark_outside(named)
@@ -219,8 +218,6 @@ def pictures_of(source: Path, dataset: Dataset) -> Reader:
 
 def beside(source: Path, dataset: Dataset, selection: Selection, against: Path | None) -> Path:
     """Return the default path of a page."""
-    from .embedding import is_run
-
     name = "report" if is_run(source) else source.stem
     if selection.data is not None:
         name += f"-{dataset.name}"
@@ -233,7 +230,7 @@ def beside(source: Path, dataset: Dataset, selection: Selection, against: Path |
 
 def short_name(source: Path) -> str:
     """Return the name of a run's folder, including dots, or that of a file without its ending."""
-    from .embedding import name_of
+    from ..io.sources import name_of
 
     return name_of(source) if source.is_dir() else source.stem
 

@@ -11,27 +11,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..data import Dataset
-from ..data.items import UNKNOWN_CLASS
+from ..data.items import UNKNOWN_CLASS, flat_rows
 from ..evaluation import Scores
 from ..evaluation import evaluate as evaluate_embeddings
 from ..extras import hint
 from ..io.scores_file import RAW
-from ..models import load_learner
+from ..io.sources import SourceKind, kind_of, name_of
+from ..models.embedded import Embedded, Selection, embed_source, reconstruction, usual_distance
 from ..numerics.types import AnyArray
 from ..progress import stage
-from .embedding import (
-    Embedded,
-    Selection,
-    distance_of,
-    embed_with,
-    is_embeddings,
-    is_run,
-    name_of,
-    open_with_gallery,
-    usual_distance,
-)
 from .outcome import Outcome
-from .saved_learners import items_of, remark
 
 if TYPE_CHECKING:
     from ..train import Run
@@ -89,7 +78,7 @@ def score(source: Path, selection: Selection, ks: Sequence[int] = (), variant: V
     """
     if variant is not None and any(variant):
         return score_variant(source, selection, ks, variant)
-    if is_run(source) and selection.all_of_run:
+    if kind_of(source) is SourceKind.RUN and selection.all_of_run:
         return score_run(source, ks)
     scored = score_data(source, selection, ks)
     text = _table(scored.protocol, scored.scores, scored.raw)
@@ -129,7 +118,7 @@ def score_variant(source: Path, selection: Selection, ks: Sequence[int], variant
     from ..evaluation.storage import storage_scores, table_of
 
     variant.check()
-    embedded = open_with_gallery(source, selection)
+    embedded = embed_source(source, selection)
     check_classes(source, embedded)
     dataset = embedded.dataset
     how = _keywords(source, embedded, ks) | {"gallery_labels": embedded.gallery_labels} | embedded.groups()
@@ -181,33 +170,42 @@ def score_data(source: Path, selection: Selection, ks: Sequence[int] = ()) -> Sc
     ValueError
         If there is nothing to score, or the source does not exist.
     """
-    embedded = open_with_gallery(source, selection)
+    embedded = embed_source(source, selection)
     check_classes(source, embedded)
-    return _scored(source, embedded, ks)
+    return _scored(_title(source, embedded), embedded, _keywords(source, embedded, ks))
+
+
+def _title(source: Path, embedded: Embedded) -> str:
+    """Return what is scored: the name of a run or a file, or a learner with its settings."""
+    kind = kind_of(source)
+    if kind is SourceKind.EMBEDDINGS:
+        return source.stem
+    return repr(embedded.model) if kind is SourceKind.LEARNER else name_of(source)
 
 
 def score_learner(
-    source: Path,
+    learner: Any,
     dataset: Dataset,
     gallery: Dataset | None = None,
     scale: AnyArray | None = None,
     form: FittedForm | None = None,
 ) -> str:
-    """Score a saved learner on items, which search the gallery or each other, and return the table to print.
+    """Score a learner on items, which search the gallery or each other, and return the table to print.
 
     If its columns were standardized by their deviations `scale`, a line has the score of standardization alone; another
     one has that of a closed `form` which the training rows choose.
     """
-    gallery_rows = None if gallery is None else embed_with(source, gallery)
-    embedded = Embedded(dataset, embed_with(source, dataset), distance_of(source, dataset), gallery, gallery_rows)
-    scored = _scored(source, embedded)
+    gallery_rows = None if gallery is None else learner.embed(gallery)
+    embedded = Embedded(dataset, learner.embed(dataset), learner.distance, learner, gallery, gallery_rows)
+    scored = _scored(repr(learner), embedded, {"distance": learner.distance})
     table = _table(scored.protocol, scored.scores, scored.raw)
     if scored.scores.why_unscored():
         return table
     lines = [table]
-    how = _keywords(source, embedded, ()) | {"gallery_labels": embedded.gallery_labels} | embedded.groups()
-    rows = items_of(dataset)
-    searched = None if gallery is None else items_of(gallery)
+    how: dict[str, Any] = {"gallery_labels": embedded.gallery_labels} | embedded.groups()
+    how["distance"] = learner.distance
+    rows = flat_rows(dataset)
+    searched = None if gallery is None else flat_rows(gallery)
     baseline = scored.raw
     inputs = "raw"
     if scale is not None:
@@ -243,27 +241,21 @@ def _worse(scores: Scores, simpler: Scores | None, what: str, rung: str = "") ->
     return [f"{what} ({both_scores(scores, simpler)}): {others}."]
 
 
-def _scored(source: Path, embedded: Embedded, ks: Sequence[int] = ()) -> Scored:
+def _scored(title: str, embedded: Embedded, how: dict[str, Any]) -> Scored:
     dataset = embedded.dataset
-    how = _keywords(source, embedded, ks) | {"gallery_labels": embedded.gallery_labels} | embedded.groups()
+    how = how | {"gallery_labels": embedded.gallery_labels} | embedded.groups()
     scores = evaluate_embeddings(embedded.rows, dataset.labels, gallery=embedded.gallery_rows, **how)
-    if is_embeddings(source):
-        return Scored(source.stem, embedded.about(), embedded, scores, None)
-    title = name_of(source)
-    about = embedded.about()
-    how["distance"] = usual_distance(dataset)
-    if not is_run(source):
-        learner = load_learner(source)
-        title = repr(learner)
-        about = about + remark(learner, dataset, "these items")
-        how["distance"] = getattr(learner, "distance_of_rows_", how["distance"])
+    if embedded.model is None:
+        return Scored(title, embedded.about(), embedded, scores, None)
+    about = embedded.about() + reconstruction(embedded.model, dataset, "these items")
+    how["distance"] = getattr(embedded.model, "distance_of_rows_", usual_distance(dataset))
     return Scored(f"{title} on {dataset.name}", about, embedded, scores, _raw_scores(embedded, how))
 
 
 def _keywords(source: Path, embedded: Embedded, ks: Sequence[int]) -> dict[str, Any]:
     """Return the keywords of `evaluate` for a source; parts of a run's test are scored like the whole test."""
     how: dict[str, Any] = {"distance": embedded.distance}
-    if is_run(source):
+    if kind_of(source) is SourceKind.RUN:
         from ..train import TrainConfig
 
         config = TrainConfig.from_json(source / "config.json")

@@ -14,16 +14,11 @@ from ..io.untrusted import images_from
 from ..io.uris import is_address, shown
 from ..trust import trusting
 from .encoding import say
-from .image_paths import pictures_of
-from .index_files import first_dims, open_index
 from .options import RUN, SERVER, Trust
-from .searching import embedder_of, text_query
 
 if TYPE_CHECKING:
-    from ..index import QueryAdapter
+    from ..models import Model
     from ..numerics.types import AnyArray
-    from ..serve.collection import Embed as EmbedItems
-    from ..serve.collection import EmbedText
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
 LEAST_TOKEN = 16  # minimum number of characters
@@ -104,57 +99,45 @@ def app_of(
 ) -> Any:
     """Return the ASGI application for an index."""
     from .. import models
-    from ..index import QueryAdapter
+    from ..index import QueryAdapter, open_store
+    from ..index.searching import model_of
     from ..serve import Collection, WrongLabels, make_app
 
-    store = open_index(file)
+    store = open_store(file, lock=False)
     if adapter is None:
-        source = embedder_of(store.about, file, run)
+        model = model_of(store, run)
     elif run is None:
         raise ValueError("--adapter: also give --run, the new model that embeds the queries")
     else:
-        source = run
-    embed: EmbedItems | None = None
-    embed_text: EmbedText | None = None
-    embed_row: EmbedItems | None = None
-    if source is not None:
-        model = models.load(source)
-        embed_items: EmbedItems = partial(models.embed_as, model, prompt="query")
-        if adapter is not None:
-            embed_items = partial(adapted, QueryAdapter.load(adapter), embed_items)
-        embedding = partial(embed_in_index_dims, store.about, embed_items)
-        if "image" in model.takes:
-            embed = embedding
-        if "text" in model.takes:
-            embed_text = partial(embedded_text, embedding)
-        if "row" in model.takes:
-            embed_row = embedding
+        model = models.load(run)
+    takes = () if model is None else model.takes
+    embed = None
+    if model is not None:
+        map_to_index = None if adapter is None else QueryAdapter.load(adapter).transform
+        embed = partial(embed_in_index, model, map_to_index, store.about)
     collection = Collection(
         file,
-        partial(open_index, file),
+        partial(open_store, file, lock=False),
         read_pictures=partial(pictures_in, file),
-        embed=embed,
-        embed_text=embed_text,
-        embed_row=embed_row,
+        embed=embed if "image" in takes else None,
+        embed_text=embed if "text" in takes else None,
+        embed_row=embed if "row" in takes else None,
     )
     return make_app(collection, WrongLabels(wrong), hosts=hosts, token=token)
 
 
 def pictures_in(file: Path, names: Sequence[str], about: Mapping[str, str]) -> Any:
     """Read the items of an index that have these names."""
+    from ..index.paths import pictures_of
+
     return pictures_of(names, about, file)
 
 
-def adapted(adapter: QueryAdapter, embed: Any, items: Any) -> AnyArray:
-    """Embed items with a new model, and map their embeddings into the space of the old one."""
-    return adapter.transform(embed(items))
+def embed_in_index(model: Model, map_to_index: Any, about: Mapping[str, str], items: Any) -> AnyArray:
+    """Embed items in the space of an index: with a model, its adapter if any, and the dimensions of the index."""
+    from ..index.searching import first_dims
 
-
-def embed_in_index_dims(about: Mapping[str, str], embed: Any, items: Any) -> Any:
-    """Embed items with as many dimensions as an index keeps."""
-    return first_dims(embed(items), about)
-
-
-def embedded_text(embed: EmbedItems, text: str) -> AnyArray:
-    """Embed one text, (1, d)."""
-    return embed(text_query(text))
+    embeddings = model.embed(items, prompt="query")
+    if map_to_index is not None:
+        embeddings = map_to_index(embeddings)
+    return first_dims(embeddings, about)

@@ -12,7 +12,6 @@ from ..io.untrusted import images_from
 from ..quoting import quoted, significant
 from ..trust import trusting
 from .encoding import say
-from .image_paths import relative_path
 from .options import FOUND, RUN, DistanceName, ItemOptions, Trust
 from .outputs import check_out
 from .search_results import write_table
@@ -73,23 +72,28 @@ def suspects(
     overwrite
         Replace an existing OUT. An .html page is always replaced.
     """
-    from .embedding import distance_of, open_embeddings, refuse_data, select_items
-    from .index_files import is_index, items_of_index
+    from ..io.sources import SourceKind, kind_of
+    from ..models.embedded import embed_source, refuse_data
+    from .selecting import select_items
 
     check_task(out, decided, across, negatives, overwrite=overwrite)
     for option, count in {"-k": k, "--across": across, "--negatives": negatives}.items():
         if count is not None and count < 1:
             raise ValueError(f"{option}: expected 1 or more, got {count}")
-    if is_index(source):
+    if kind_of(source) is SourceKind.INDEX:
         refuse_data(source, data)
-        dataset, rows, usual = items_of_index(source)
+        from ..index.paths import labeled_items
+
+        dataset, rows, usual = labeled_items(source)
     else:
         selection = select_items(
             data, label=items.label, name=items.name, skip_bad=items.skip_bad, files=[source], seen_too=data is not None
         )
         with images_from(*items.images), trusting(*trust):
-            dataset, rows = open_embeddings(source, selection)
-        usual = distance_of(source, dataset)
+            embedded = embed_source(source, selection, apart=False)
+        dataset = embedded.dataset
+        rows = embedded.rows
+        usual = embedded.distance
     compared_by = distance or usual
     if decided is not None:
         assert out is not None
@@ -138,7 +142,7 @@ def find_suspects(dataset: Dataset, rows: AnyArray, distance: str) -> Suspects:
 
 def most_doubtful(dataset: Dataset, rows: AnyArray, k: int, out: Path | None, *, distance: str) -> str:
     """Return lines on the suspects, or write them all to a file."""
-    from .embedding import left_out
+    from ..data.items import left_out
 
     found = find_suspects(dataset, rows, distance)
     order = found.ranked()
@@ -217,15 +221,18 @@ def read_decisions(file: Path, dataset: Dataset) -> dict[str, str]:
 
 def images_of(source: Path, dataset: Dataset, data: str | None) -> Path | None:
     """Return the folder to which the names of images are relative; None if items are not images."""
-    from .embedding import folder_of, is_embeddings
-    from .image_paths import base_folder_of
-    from .index_files import is_index, named_by_paths, open_index, root_of
+    from ..data.items import named_by_paths, root_of
+    from ..index import open_store
+    from ..index.paths import base_folder_of
+    from ..io.sources import SourceKind, kind_of
+    from ..models.embedded import recorded
 
-    if is_index(source):
-        root = base_folder_of(open_index(source).about, source)
+    kind = kind_of(source)
+    if kind is SourceKind.INDEX:
+        root = base_folder_of(open_store(source, lock=False).about, source)
         return root if (root / dataset.names[0]).is_file() else None
-    if is_embeddings(source):
-        root = Path(folder_of(source) or ".")
+    if kind is SourceKind.EMBEDDINGS:
+        root = Path(recorded(source, "folder") or ".")
         return root if (root / dataset.names[0]).is_file() else None
     if data is not None and named_by_paths(dataset, data):
         return root_of(data)
@@ -241,6 +248,7 @@ def write_corrected(
     """
     import numpy as np
 
+    from ..index.paths import relative_path
     from ..io.atomic_files import atomic_write
 
     labels = [dataset.classes[label] for label in dataset.labels]

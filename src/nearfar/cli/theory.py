@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..evaluation.intervals import PARTS, subset_recall
-from .embedding import Selection, is_run, open_with_gallery
+from ..io.sources import SourceKind, kind_of
+from ..models.embedded import Selection, embed_source
 from .outcome import Outcome
 
 NOT_WHOLE = "Each part is searched separately, so do not compare these recalls with those of the whole test."
@@ -22,7 +23,7 @@ def score_theory(source: Path) -> Outcome:
 
 def score_subsets(source: Path, selection: Selection, ks: Sequence[int]) -> Outcome:
     """Return Recall@K of ten disjoint parts of the items, each with every class, as a mean with its 95% interval."""
-    embedded = open_with_gallery(source, selection)
+    embedded = embed_source(source, selection)
     if embedded.gallery is not None:
         raise ValueError("--protocol subsets: does not work if queries search a gallery; use --protocol retrieval")
     wanted = sorted({1, *ks}) if ks else _ks_of(source)
@@ -42,7 +43,7 @@ def score_subsets(source: Path, selection: Selection, ks: Sequence[int]) -> Outc
 
 
 def _ks_of(source: Path) -> Sequence[int]:
-    if not is_run(source):
+    if kind_of(source) is not SourceKind.RUN:
         return (1, 2, 4, 8)
     from ..train import TrainConfig
 

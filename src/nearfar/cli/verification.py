@@ -14,8 +14,9 @@ from ..data import Dataset
 from ..data.dataset import some
 from ..evaluation import identify, verify, verify_pairs
 from ..io.cells import unescaped
+from ..io.sources import SourceKind, kind_of
+from ..models.embedded import Selection, embed_source
 from ..quoting import quoted
-from .embedding import Selection, is_run, open_with_gallery
 from .outcome import Outcome
 
 YES = ("1", "+1", "true", "yes", "same")
@@ -36,7 +37,7 @@ def score_verification(source: Path, selection: Selection, pairs: Path | None, f
     """
     how = _rates(fars)
     listed = None if pairs is None else read_pair_list(pairs)  # read before the work, which takes minutes
-    embedded = open_with_gallery(source, selection, labeled=pairs is None)
+    embedded = embed_source(source, selection, labeled=pairs is None)
     dataset = embedded.dataset
     rows = embedded.rows
     gallery = embedded.gallery
@@ -52,7 +53,7 @@ def score_verification(source: Path, selection: Selection, pairs: Path | None, f
         ij, same, folds = rows_of_pairs(listed, dataset, gallery)
         found = verify_pairs(rows, ij, same, folds=folds, **how)
         about = f"{about.removesuffix('.')}, pairs of {pairs}."
-    if is_run(source) and selection.all_of_run and pairs is None:
+    if kind_of(source) is SourceKind.RUN and selection.all_of_run and pairs is None:
         from ..train.run import write_json
 
         write_json(source / "verification.json", found.to_dict())
@@ -62,10 +63,10 @@ def score_verification(source: Path, selection: Selection, pairs: Path | None, f
 def score_identification(source: Path, selection: Selection, fars: Sequence[float] = ()) -> Outcome:
     """Return the scores of identification; for a run's test, also write `identification.json`."""
     how = _rates(fars)
-    embedded = open_with_gallery(source, selection)
+    embedded = embed_source(source, selection)
     how |= {"gallery": embedded.gallery_rows, "gallery_labels": embedded.gallery_labels, **embedded.groups()}
     found = identify(embedded.rows, embedded.dataset.labels, distance=embedded.distance, **how)
-    if is_run(source) and selection.all_of_run:
+    if kind_of(source) is SourceKind.RUN and selection.all_of_run:
         from ..train.run import write_json
 
         write_json(source / "identification.json", found.to_dict())

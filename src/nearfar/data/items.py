@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -13,8 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..io.sources import is_table
 from ..progress import counted
-from ..quoting import PATH, quoted
+from ..quoting import PATH, count_of, quoted
+from .checks.columns import remarks_on_embeddings
+from .checks.training_items import FINAL, IN_TRAINING, NO_LIST
 from .dataset import DataError, DataNotFoundError, Dataset, Named, as_text, some
 from .decode import ImageReader, decode, decode_small, guess_channels, image_source, read_small
 from .image_formats import EXPECTED, KNOWN, advice_on, suffixes
@@ -32,13 +36,14 @@ from .readers.arrays import (
 )
 from .readers.files import Files, FolderFiles, OutsideError, is_archive, open_files, stem_of
 from .readers.folder import read_folder
+from .readers.ids import NO_NAMES
 from .readers.in_memory import are_paths, are_pictures, are_rows, as_column, even, images
 from .readers.left_out import unread
 from .readers.saved_datasets import is_saved
 from .readers.shard_files import ShardFiles
 from .readers.shards import is_sharded
 from .readers.tar_files import TARS, TarFiles
-from .readers.text_tables import check_column, is_table
+from .readers.text_tables import check_column
 from .readers.texts import text_items
 
 OTHERS = (".dng", ".jxl", ".raw", ".svg")
@@ -143,9 +148,14 @@ def are_words(text: str) -> bool:
     """Return whether a text names no file; raise a DataNotFoundError if it looks like the name of one."""
     if os.path.exists(text):
         return False
-    if text.lower().endswith((*KNOWN, ".npy", ".npz")):
+    if names_file(text):
         raise DataNotFoundError(f"{quoted(text, PATH)}: no such file")
     return True
+
+
+def names_file(text: str) -> bool:
+    """Return whether a text ends like the name of an image or of an array, and is not meant as words."""
+    return text.lower().endswith((*KNOWN, ".npy", ".npz"))
 
 
 def is_numeric(given: Any) -> bool:
@@ -154,14 +164,17 @@ def is_numeric(given: Any) -> bool:
     return not one and not are_paths(as_column(given)) and not are_pictures(given)
 
 
-def flat_rows(items: Dataset) -> NDArray[Any]:
+def flat_rows(items: Dataset, columns: Sequence[str] = ()) -> NDArray[Any]:
     """Return (n, d) rows of numbers: the items, or the pixels of images in [0, 1].
+
+    If both have names, the columns are in the order of those of a learner's training rows.
 
     Raises
     ------
     DataError
-        If the images differ in size, or the items are texts.
+        If the images differ in size, the items are texts, or rows have other columns.
     """
+    items = items.in_columns(columns, "the learner")
     if items.kind == "row":
         return items.array if items.array is not None else np.stack([items.read(i) for i in range(len(items))])
     array = items.array
@@ -174,6 +187,45 @@ def flat_rows(items: Dataset) -> NDArray[Any]:
             raise DataError(f"{items.name}: {detail}; resize them first, or train a network (`nearfar train`)")
         array = np.stack(read)
     return array.reshape(len(array), -1).astype(np.float32) / 255
+
+
+def embedding_rows(dataset: Dataset, source: Path) -> NDArray[Any]:
+    """Return the rows of a data set of rows, and warn about columns that are probably not part of an embedding."""
+    if dataset.kind != "row" or dataset.array is None:
+        raise ValueError(f"{source}: expected embeddings or rows, got {dataset.kind}s; give a run that embeds them")
+    if dataset.columns:  # only tables have names of columns
+        for warning in remarks_on_embeddings(dataset):
+            warnings.warn(f"{source}: {warning}", stacklevel=2)
+    return dataset.array
+
+
+def left_out(dataset: Dataset) -> str:
+    """Return the end of a line on which files and images were left out."""
+    # the other notes may be about all classes of the data, not only about these items
+    shown = ("left out (", NO_NAMES, IN_TRAINING, NO_LIST, FINAL)
+    notes = [note for note in dataset.notes if any(words in note for words in shown)]
+    if dataset.bad:
+        notes.append(f"{count_of(len(dataset.bad), 'undecodable image')} left out ({some(dataset.bad, 3)})")
+    return "".join(f"; {note}" for note in notes)
+
+
+def names_from(items: Dataset, data: str) -> list[str]:
+    """Return the names of items in an index: their paths, which for a table include its folder."""
+    if not named_by_paths(items, data):
+        return list(items.names)
+    root = root_of(data)
+    return [(root / name).as_posix() for name in items.names]
+
+
+def root_of(data: str) -> Path:
+    """Return the folder or the archive to which the names of items are relative."""
+    path = Path(data)
+    return path if path.is_dir() or is_archive(path) else path.parent
+
+
+def named_by_paths(items: Dataset, data: str) -> bool:
+    """Return whether items are named by their paths, unlike rows, texts and the items of built-in data sets."""
+    return items.kind == "image" and Path(data).exists()
 
 
 def _items_in_file(path: Path, label: str | None, name: str | None, skip_bad: bool) -> Dataset | None:

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from ..io.sources import TABLES, is_table
 from ..labels import spelled_alike
 from ..quoting import PATH, count_of, quoted
 from .dataset import (
@@ -30,7 +31,7 @@ from .dataset import (
 from .public import PUBLIC, cached_public_file
 from .readers.files import OTHER_TARS, is_archive, refuse_special
 from .readers.saved_datasets import is_saved
-from .readers.text_tables import TABLES, check_column, is_table
+from .readers.text_tables import check_column
 
 ACCEPTED = (
     "a folder, .zip or .tar with one folder per class, a .csv, .tsv, .jsonl or .parquet table, an .npz, "

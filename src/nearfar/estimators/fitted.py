@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from numbers import Integral, Real
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from scipy.sparse import issparse
@@ -59,6 +59,11 @@ def has_probability(estimator: Fitted) -> bool:
     return True
 
 
+def named_columns(learner: Any) -> list[str]:
+    """Return the names of the columns of a learner's training rows; none if they had no names."""
+    return [str(name) for name in getattr(learner, "feature_names_in_", ())]
+
+
 class Fitted(BaseEstimator):
     """Methods that need only `transform`, because the learned distance is the distance `distance_` after it.
 
@@ -101,7 +106,7 @@ class Fitted(BaseEstimator):
         """Map rows so that the distances `distance_` between them are the learned distances."""
         raise NotImplementedError
 
-    def embed(self, items: Any) -> AnyArray:
+    def embed(self, items: Any, *, prompt: Literal["query", "document"] | None = None) -> AnyArray:
         """Return the embeddings of items, which are those of `transform` for their rows.
 
         Parameters
@@ -110,6 +115,8 @@ class Fitted(BaseEstimator):
             Rows as for `transform`, a data set, or what `nearfar.data.as_items` takes, such as the path of a table.
             Columns with names are brought into the order of the training rows. Images are rows of their pixels in
             [0, 1], and must be of the size of the training images.
+        prompt : str, optional
+            Not used: it is for models of texts.
 
         Returns
         -------
@@ -120,10 +127,8 @@ class Fitted(BaseEstimator):
 
         if is_numeric(items):
             return np.asarray(self.transform(items))
-        names = [str(name) for name in getattr(self, "feature_names_in_", ())]
-        dataset = as_items(items, self.takes).in_columns(names, "the learner")
         with nameless():
-            return np.asarray(self.transform(flat_rows(dataset)))
+            return np.asarray(self.transform(flat_rows(as_items(items, self.takes), named_columns(self))))
 
     def pair_distance(self, pairs: AnyArray, X: AnyArray | None = None) -> AnyArray:
         """Return the learned distance of each pair of points.

@@ -8,6 +8,9 @@ array([['east']], dtype='<U5')
 `open` and `create` give the same on a URI, a file or a folder that an approximate index stays in; see `Store`.
 """
 
+from importlib import import_module
+from typing import Any
+
 from ..neighbors.near_pairs import Groups, NearPairs
 from .adapter import QueryAdapter
 from .index import Index
@@ -15,8 +18,10 @@ from .records import Hits, Records, records_of
 from .stores import Store, create, open_store
 
 open = open_store  # nearfar.index.open("photos.index"), as of a file
+LATER = {"Found": "searching", "search": "searching", "build": "building"}  # for start-up time: they load models
 
 __all__ = [
+    "Found",
     "Groups",
     "Hits",
     "Index",
@@ -24,8 +29,16 @@ __all__ = [
     "QueryAdapter",
     "Records",
     "Store",
+    "build",
     "create",
     "open",
     "open_store",
     "records_of",
+    "search",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{LATER[name]}"), name)

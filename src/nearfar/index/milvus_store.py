@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from ..io.untrusted import Unreadable, parse_json
-from ..io.uris import Address, address_of
+from ..io.uris import Address, address_of, no_such_index
 from ..numerics.distances import check_distance
 from ..numerics.types import AnyArray
 from ..quoting import PATH, quoted, shorten
@@ -480,7 +480,7 @@ def _read_about(client: Any, address: Address) -> dict[str, Any]:
     """Read the state of a collection; raise an error if there is none, or it is not a collection of nearfar."""
     with milvus_errors(str(address)):
         if not client.has_collection(address.collection):
-            raise FileNotFoundError(f"{address}: no such collection; `nearfar index RUN DATA -o {address}` makes it")
+            raise no_such_index(str(address))
     _check_ours(client, address)
     return _read_state(client, address)
 

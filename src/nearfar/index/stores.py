@@ -25,7 +25,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from ..io.uris import is_address, is_folder
+from ..io.sources import SourceKind, kind_by_name
+from ..io.uris import is_address, is_folder, no_such_index
 from ..numerics.types import AnyArray
 from ..quoting import PATH, shorten
 from .filters import Kind
@@ -34,6 +35,8 @@ from .records import Hits, Records
 
 THRESHOLD = "threshold"
 """Where `about` keeps the distance beyond which nothing is a match."""
+DIMS = "dims"
+"""Where `about` keeps the number of leading dimensions of the embeddings, if the others are left out."""
 
 
 class Store(Protocol):
@@ -158,7 +161,7 @@ def open_store(uri: str | os.PathLike[str], mode: Literal["r", "w"] = "r", *, lo
     --------
     >>> open_store("missing.index")
     Traceback (most recent call last):
-    FileNotFoundError: missing.index: no such collection; `nearfar index RUN DATA -o missing.index` makes it
+    FileNotFoundError: missing.index: no such index; `nearfar index RUN DATA -o missing.index` makes one
     """
     if mode not in ("r", "w"):
         raise ValueError(f'mode: expected "r" or "w", got {mode!r}')
@@ -167,8 +170,10 @@ def open_store(uri: str | os.PathLike[str], mode: Literal["r", "w"] = "r", *, lo
 
         return MilvusStore(os.fspath(uri), writes=mode == "w", lock=lock)
     path = Path(_local(uri))
+    if kind_by_name(path) is SourceKind.EMBEDDINGS:
+        raise ValueError(f"{path}: is a file of rows, not an index; `nearfar index {path} -o FILE` makes one")
     if not path.exists():
-        raise FileNotFoundError(f"{path}: no such collection; `nearfar index RUN DATA -o {path}` makes it")
+        raise no_such_index(path)
     if is_folder(path):
         from .lance_store import LanceStore
 
@@ -176,6 +181,17 @@ def open_store(uri: str | os.PathLike[str], mode: Literal["r", "w"] = "r", *, lo
     from .file_store import FileStore
 
     return FileStore(path, writes=mode == "w", lock=lock)
+
+
+def exists(uri: str | os.PathLike[str]) -> bool:
+    """Return whether something is stored under a URI, which a new collection would replace."""
+    if not is_address(uri):
+        return Path(uri).exists()
+    try:
+        open_store(uri, lock=False).close()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def create(

@@ -133,7 +133,10 @@ class TrainingMarks:
         """Read marks from a file of tensors; None if the file does not exist or has none."""
         if not path.is_file():
             return None
-        return cls.unpacked(*tensor_file.read(path))
+        try:
+            return cls.unpacked(*tensor_file.read(path))
+        except ValueError as error:
+            raise ValueError(f"{path}: {str(error).removeprefix(f'{path} ')}") from error
 
 
 def are_kept(count: int) -> bool:

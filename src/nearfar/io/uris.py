@@ -37,6 +37,11 @@ def is_folder(uri: str | os.PathLike[str]) -> bool:
     return Path(uri).suffix == FOLDER or os.path.isfile(os.path.join(uri, COLLECTION))
 
 
+def no_such_index(uri: str | os.PathLike[str]) -> FileNotFoundError:
+    """Return the error for an index that does not exist."""
+    return FileNotFoundError(f"{shown(uri)}: no such index; `nearfar index RUN DATA -o {shown(uri)}` makes one")
+
+
 def is_address(uri: str | os.PathLike[str]) -> bool:
     """Return whether a URI is the address of a server."""
     return os.fspath(uri).startswith(("http:/", "https:/"))

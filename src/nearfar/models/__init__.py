@@ -3,7 +3,7 @@
 >>> import nearfar
 >>> nearfar.load("missing.safetensors")
 Traceback (most recent call last):
-FileNotFoundError: missing.safetensors: no such run or learner
+FileNotFoundError: missing.safetensors: does not exist; expected the folder of a run or a saved learner
 """
 
 from .loading import load, load_learner

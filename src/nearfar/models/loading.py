@@ -5,6 +5,7 @@ Nothing that they bring is run.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection
 from importlib import import_module
 from pathlib import Path
@@ -12,13 +13,13 @@ from typing import Any
 
 from ..catalog import BY_NAME
 from ..io import tensor_file
-from ..io.uris import is_folder
+from ..io.sources import MODELS, SourceKind, kind_of
 from .hub import HUB, fetched
 
 INDEX_FORMAT = "nearfar index"  # how the format of an index file begins
 
 
-def load(source: str | Path, *, trust: str | Collection[str] = ()) -> Any:
+def load(source: str | os.PathLike[str], *, trust: str | Collection[str] = ()) -> Any:
     """Load a run or a saved learner.
 
     Parameters
@@ -65,16 +66,11 @@ def load(source: str | Path, *, trust: str | Collection[str] = ()) -> Any:
     'RCA'
     """
     path = fetched(str(source)) if str(source).startswith(HUB) else Path(source)
-    if is_folder(path):
-        raise ValueError(f"{path} holds an index, not a learner; open it with nearfar.index.open")
-    if path.is_dir():
-        if not (path / "config.json").is_file():
-            return load_learner(_only_learner(path, source))
+    kind = kind_of(path, *MODELS)
+    if kind is SourceKind.RUN:
         estimator = import_module("nearfar.train.estimator")
         return estimator.DeepMetric.load(path, trust=trust)
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such run or learner")
-    return load_learner(path)
+    return load_learner(_only_learner(path, source) if path.is_dir() else path)
 
 
 def load_learner(path: Path) -> Any:
@@ -105,7 +101,7 @@ def load_learner(path: Path) -> Any:
     return kind.load(path)
 
 
-def _only_learner(folder: Path, source: str | Path) -> Path:
+def _only_learner(folder: Path, source: str | os.PathLike[str]) -> Path:
     """Return the one .safetensors file of a folder that is no run."""
     files = sorted(folder.glob("*.safetensors"))
     if len(files) != 1:

@@ -53,8 +53,12 @@ class Model(Protocol):
         """Digest of all that determines its embeddings, the same before `save` and after `nearfar.load`."""
         ...
 
-    def embed(self, items: Any) -> AnyArray:
-        """Return the embeddings (n, d) of items: a `Dataset`, rows, images, texts, paths of images, or a source."""
+    def embed(self, items: Any, *, prompt: Literal["query", "document"] | None = None) -> AnyArray:
+        """Return the embeddings (n, d) of items: a `Dataset`, rows, images, texts, paths of images, or a source.
+
+        If a model of texts puts other words in front of queries than in front of documents, `prompt` says which they
+        are.
+        """
         ...
 
     def save(self, path: str | os.PathLike[str]) -> None:

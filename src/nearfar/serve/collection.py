@@ -15,12 +15,12 @@ import numpy as np
 
 from ..data import Dataset
 from ..data.decode import BadImageError, ImageReader, guess_channels, read_small
+from ..data.readers.texts import text_items
 from ..index import Hits, Records, Store
 from ..numerics.types import AnyArray
 from ..quoting import quoted
 
 Embed = Callable[[Dataset], AnyArray]
-EmbedText = Callable[[str], AnyArray]
 Read = Callable[[Sequence[str]], Any]
 
 # no others, because Pillow starts other programs for some formats
@@ -94,7 +94,7 @@ class Collection:
     embed : callable, optional
         Function from a data set of one image to its embedding (1, d). Without it, only items can be queries.
     embed_text : callable, optional
-        Function from a text to its embedding (1, d), if the model embeds texts.
+        Function from a data set of one text to its embedding (1, d), if the model embeds texts.
     embed_row : callable, optional
         Function from a data set of one row of numbers to its embedding (1, d), if the model embeds rows.
     """
@@ -105,7 +105,7 @@ class Collection:
         open_store: Callable[[], Store],
         read_pictures: Callable[[Sequence[str], Mapping[str, str]], Any] | None = None,
         embed: Embed | None = None,
-        embed_text: EmbedText | None = None,
+        embed_text: Embed | None = None,
         embed_row: Embed | None = None,
     ) -> None:
         self.path = path
@@ -195,7 +195,7 @@ class Collection:
         assert self.embed_text is not None
         self.check_model(self.store())
         with self._network_lock:
-            return self.embed_text(text)
+            return self.embed_text(text_items(UPLOAD, [text], [""]))
 
     def embedded_row(self, numbers: Sequence[float]) -> AnyArray:
         """Embed a row of numbers, (1, d)."""

@@ -15,7 +15,6 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
 from ..data import Dataset, Task, as_items
-from ..data.checks.training_items import TrainingItems
 from ..data.dataset import carve_validation
 from ..data.readers.in_memory import GIVEN, are_rows, as_column, even, images
 from ..deep.networks.embedder import Embedder
@@ -241,11 +240,6 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         return int(self.network_.embedding_dim)
 
     @property
-    def trained_on(self) -> TrainingMarks | None:
-        """Marks of the items that it was trained on and that chose its weights; None if they are not known."""
-        return getattr(self, "_training_items", None)
-
-    @property
     def fingerprint(self) -> str:
         """Digest of the weights and of how items are read, the same for the network that `load` restores."""
         check_is_fitted(self)
@@ -313,9 +307,8 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
                 raise TrainError(f"{folder.path}: contains a run already; choose another folder")
             folder.create()
             weights = {f"embedder.{name}": value for name, value in self.network_.state_dict().items()}
-            learned = getattr(self, "_training_items", None)
-            if learned is not None:
-                learned.write(folder.training_items)
+            if self._training_marks is not None:
+                self._training_marks.write(folder.training_items)
             save_tensors(folder.best, weights, {**self._about, "threshold": getattr(self, "threshold_", None)})
             if hasattr(self, "loss_curve_"):
                 losses = self.loss_curve_.tolist()
@@ -408,7 +401,7 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         self.config_ = config
         self._about = about
         self._owner = str(folder.path)  # whose network it is, for messages
-        self._training_items = TrainingItems.read(folder.training_items)
+        self._training_marks = TrainingMarks.read(folder.training_items)
         self.best_epoch_ = self._about["epoch"]
         self.best_score_ = self._about["best"]
         self.__dict__.pop("threshold_", None)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..data import Task
-from ..data.checks.training_items import TrainingItems
+from ..data.checks.training_items import marks_of
 from ..deep import distributed
 from .checkpoint import preserve_random_state
 from .config import TrainConfig, TrainError
@@ -241,7 +241,7 @@ def measure(config: TrainConfig, task: Task, limit: TimeLimit, start: Path | Non
             trainer.run()
         parameters = sum(parameter.numel() for parameter in loop.trainable.parameters())
         some = train.subset(np.arange(min(len(train), EMBEDDED_ITEMS)))
-        mark = _seconds(limit, lambda: TrainingItems.of(some)) / len(some)
+        mark = _seconds(limit, lambda: marks_of(some)) / len(some)
         embedder = loop.trainable.embedder
         item = _seconds(limit, lambda: embed(embedder, some, layer="pooled", **sizes_of(loop.config))) / len(some)
     towers = 1 if config.text_trunk is None else 2

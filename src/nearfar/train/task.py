@@ -12,7 +12,7 @@ import numpy as np
 
 from ..data import DataNotFoundError, Dataset, Task, open_task
 from ..data.augment import Augment
-from ..data.checks.training_items import TrainingItems
+from ..data.checks.training_items import marks_of
 from ..data.dataset import ArrayReader, some
 from ..data.decode import read_shape
 from ..data.open import open_whole, resolve_source
@@ -20,6 +20,7 @@ from ..data.readers.in_memory import GIVEN
 from ..data.transforms.geometry import ResizedCrop
 from ..data.transforms.symmetries import with_more_classes
 from ..deep.networks.preprocessing import Preprocessing
+from ..io.training_marks import TrainingMarks
 from ..quoting import count_of
 from ..trust import named_by
 from .config import TrainConfig, TrainError
@@ -216,12 +217,12 @@ def class_mark(task: Task) -> str:
     return sha256("\0".join(task.train.classes).encode(errors="surrogateescape")).hexdigest()[:16]
 
 
-def training_items(config: TrainConfig, task: Task, start: Path | None = None) -> TrainingItems:
+def training_items(config: TrainConfig, task: Task, start: Path | None = None) -> TrainingMarks:
     """Return the fingerprints of the items that a run trains on, and of those that choose its checkpoint."""
     resized = (config.image_size or config.resize) and task.train.array is not None and task.train.stored is None
     if config.data != GIVEN and task.train.kind == "image" and (resized or config.symmetries != "none"):
         task = open_data(config.replace(image_size=None, resize=None, symmetries="none"), start)
-    return TrainingItems.of(task.train, task.validation, final=config.final is not None)
+    return marks_of(task.train, task.validation, final=config.final is not None)
 
 
 def resolve(config: TrainConfig, task: Task) -> TrainConfig:

@@ -2,52 +2,122 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...io.training_marks import TrainingMarks, are_kept, mark, mark_classes, mark_names, mark_rows
+from ...io.training_marks import MOST, TrainingMarks, are_kept, mark, mark_classes, mark_names, mark_rows
 from ...labels import folded
 from ...progress import counted
-from ..dataset import Dataset, unwrapped
+from ..dataset import Dataset, some, unwrapped
 from ..decode import ImageReader
 
 FILE = "training-items.safetensors"
 """Name of their file in the folder of a run."""
 
 
-@dataclass(frozen=True, eq=False)
-class TrainingItems(TrainingMarks):
-    """Fingerprints of the items that a model was trained on, which are made from data sets and compared with them."""
+IN_TRAINING = "in the training of"
+TRAINING_SCORE = "these are training scores, which do not show how well it handles new items"
+NO_LIST = "has no list of its training items"
+FINAL = "is a final model, which was trained on all classes of its data"
 
-    @classmethod
-    def of(cls, *parts: Dataset | None, final: bool = False) -> TrainingItems:
-        """Make the fingerprints of the items to train on, and of those that choose the checkpoint."""
-        given = [part for part in parts if part is not None]
-        count = sum(map(len, given))
-        if are_kept(count):
-            items = np.unique(np.concatenate([mark_items(part) for part in given]))
-        else:
-            items = np.empty(0, np.int64)
-        marks = mark_classes(name for part in given for name in part.classes)
-        return cls(items, *marks, count, given[0].columns, final)
 
-    def among(self, dataset: Dataset) -> NDArray[np.bool_]:
-        """Return whether the model was trained on each item of a set, shape (n,)."""
-        return np.isin(mark_items(dataset.in_columns(self.columns, "the training")), self.items)
+def marks_of(*parts: Dataset | None, final: bool = False) -> TrainingMarks:
+    """Return the fingerprints of the items to train on, and of those that choose the checkpoint."""
+    given = [part for part in parts if part is not None]
+    count = sum(map(len, given))
+    if are_kept(count):
+        items = np.unique(np.concatenate([mark_items(part) for part in given]))
+    else:
+        items = np.empty(0, np.int64)
+    marks = mark_classes(name for part in given for name in part.classes)
+    return TrainingMarks(items, *marks, count, given[0].columns, final)
 
-    def known_classes(self, dataset: Dataset) -> int:
-        """Count the non-empty classes of a set that have the name of a training class."""
-        return int(np.isin(mark_names(occurring(dataset)), self.classes).sum())
 
-    def spelled_alike(self, dataset: Dataset) -> list[str]:
-        """Return the non-empty classes of a set whose name is that of a training class in another spelling."""
-        names = occurring(dataset)
-        alike = np.isin(mark_names(map(folded, names)), self.spellings) & ~np.isin(mark_names(names), self.classes)
-        return [name for name, is_alike in zip(names, alike, strict=True) if is_alike]
+def among(marked: TrainingMarks, dataset: Dataset) -> NDArray[np.bool_]:
+    """Return whether a model was trained on each item of a set, shape (n,)."""
+    return np.isin(mark_items(dataset.in_columns(marked.columns, "the training")), marked.items)
+
+
+def known_classes(marked: TrainingMarks, dataset: Dataset) -> int:
+    """Count the non-empty classes of a set that have the name of a training class."""
+    return int(np.isin(mark_names(occurring(dataset)), marked.classes).sum())
+
+
+def respelled_classes(marked: TrainingMarks, dataset: Dataset) -> list[str]:
+    """Return the non-empty classes of a set whose name is that of a training class in another spelling."""
+    names = occurring(dataset)
+    alike = np.isin(mark_names(map(folded, names)), marked.spellings) & ~np.isin(mark_names(names), marked.classes)
+    return [name for name, is_alike in zip(names, alike, strict=True) if is_alike]
+
+
+def unseen(dataset: Dataset, models: Mapping[str, TrainingMarks | None], *, keep: bool) -> Dataset:
+    """Leave out the items that models were trained on, or `keep` them, and note how many there are.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        The items.
+    models : mapping
+        What each model was trained on (`trained_on`), by its name in the notes.
+    keep : bool
+        Whether items stay that models were trained on.
+
+    Returns
+    -------
+    Dataset
+        The other items, or all, with further notes.
+    """
+    seen = {model: among(marked, dataset) for model, marked in models.items() if marked and marked.complete}
+    every = np.logical_or.reduce([np.zeros(len(dataset), dtype=bool), *seen.values()])
+    notes = []
+    for model, marked in models.items():
+        if marked is None:
+            notes.append(f"{model} {NO_LIST}; some of these items may be among them")
+        elif not marked.complete:
+            why = f"{NO_LIST}, because they were more than {MOST:,}"
+            notes.append(f"{model} {why}; some of these items may be among them")
+        elif seen[model].any():
+            count = int(seen[model].sum())
+            notes.append(_note_on_seen(dataset, model, count, kept=keep, all_seen=bool(every.all())))
+    notes.extend(f"{model} {FINAL}" for model, marked in models.items() if marked and marked.final)
+    kept = dataset if keep or every.all() else dataset.subset(~every)
+    if not every.all():
+        notes.extend(_note_on_classes(kept, model, marked) for model, marked in models.items() if marked)
+    return replace(kept, notes=(*dataset.notes, *filter(None, notes)))
+
+
+def _note_on_seen(dataset: Dataset, model: str, count: int, *, kept: bool, all_seen: bool) -> str:
+    were = f"{dataset.kind}s were {IN_TRAINING} {model}"
+    if count == len(dataset):
+        return f"all {count} {were}: {TRAINING_SCORE}"
+    some_were = f"{count} of {len(dataset)} {were}"
+    if kept or all_seen:
+        return f"{some_were}, and are scored, too: in part, {TRAINING_SCORE}"
+    return f"{some_were}, and are left out; --all scores them, too"
+
+
+def _note_on_classes(dataset: Dataset, model: str, marked: TrainingMarks) -> str:
+    known = known_classes(marked, dataset)
+    total = np.count_nonzero(dataset.class_counts)
+    there = f"{IN_TRAINING} {model}"
+    if known:
+        return f"{known} of {total} classes have the names of classes {there}: not zero-shot"
+    alike = respelled_classes(marked, dataset)
+    if alike:
+        spelled = f"{len(alike)} of {total} classes are spelled almost like classes {there}"
+        return f"{spelled} ({some(alike, 3)}): perhaps not zero-shot"
+    return ""
+
+
+def warnings_on_scores(dataset: Dataset) -> list[str]:
+    """Return the notes that say that a score is a training score, or that of a final model, as sentences."""
+    warned = [note for note in dataset.notes if TRAINING_SCORE in note or FINAL in note]
+    return [f"{note[0].upper()}{note[1:]}." for note in warned]
 
 
 def occurring(dataset: Dataset) -> list[str]:

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
+from ...io.hidden_files import hidden
 from ...io.untrusted import (
     CORRUPT,
     LARGEST_IMAGE,
@@ -25,7 +26,6 @@ from ...io.untrusted import (
 )
 from ...quoting import PATH, quoted, shorten
 from ..dataset import DataError, DataNotFoundError
-from .hidden_files import hidden
 from .saved_datasets import ArrowImages
 from .shard_files import ShardFiles
 from .tar_files import TARS, TarFiles

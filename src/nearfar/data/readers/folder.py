@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ...io.sources import TABLES
 from ...quoting import count_of
 from ..dataset import DataError, Source, some
 from ..decode import ImageReader, guess_channels, image_source
@@ -16,7 +17,6 @@ from .left_out import by_ending, unread
 from .shard_files import ShardFiles
 from .shards import is_sharded, read_shards
 from .tar_files import TarFiles
-from .text_tables import TABLES
 
 ROLES = {
     "train": "train",

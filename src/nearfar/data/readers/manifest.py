@@ -15,6 +15,7 @@ from unicodedata import normalize
 import numpy as np
 from numpy.typing import NDArray
 
+from ...io.sources import PLAIN_TABLES, is_table
 from ...labels import class_name, without_spellings_of_numbers
 from ...quoting import count_of, quoted, shorten
 from ..dataset import DataError, DataNotFoundError, Dataset, Source, some
@@ -26,7 +27,7 @@ from .folder import ROLES
 from .ids import ids_of, is_id, not_ids
 from .parquet import read_parquet
 from .saved_datasets import columns_and_images, read_feather, read_saved
-from .text_tables import PLAIN, is_table, read_text_table, unpacked_name
+from .text_tables import read_text_table, unpacked_name
 from .texts import text_items
 
 SYNONYMS = {"is_query": "query", "is_gallery": "gallery", "x_1": "x1", "y_1": "y1", "x_2": "x2", "y_2": "y2"}
@@ -267,7 +268,7 @@ def read_columns(path: str | Path) -> Table:
     if not path.exists():
         raise DataNotFoundError(f"{path}: no such table")
     if not is_table(path):
-        raise DataError(f"{path}: expected a table, {', '.join(PLAIN)}")
+        raise DataError(f"{path}: expected a table, {', '.join(PLAIN_TABLES)}")
     return _columns(path, None)[0]
 
 

@@ -14,10 +14,10 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import IO, NamedTuple
 
+from ...io.hidden_files import hidden
 from ...io.untrusted import CORRUPT, LARGEST_IMAGE, PIECE, Unpacking, in_megabytes
 from ...quoting import PATH, quoted, shorten
 from ..dataset import DataError, DataNotFoundError
-from .hidden_files import hidden
 
 TARS = (".tar", ".tar.gz", ".tgz")
 BROKEN = (OSError, ValueError, tarfile.TarError, *CORRUPT)

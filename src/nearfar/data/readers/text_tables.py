@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import os
 import re
 import warnings
 import zipfile
@@ -17,51 +16,24 @@ from typing import Any
 import numpy as np
 
 from ...io.cells import unescaped
+from ...io.sources import PLAIN_TABLES, files_in_archive, is_table, table_in
 from ...io.untrusted import CORRUPT, Unpacking, check_regular, parse_json
 from ...quoting import PATH, count_of, quoted, shorten
 from ..dataset import DataError, some
 from .excel import read_excel
-from .hidden_files import hidden
 from .saved_datasets import is_saved
 from .text_encoding import SEPARATORS, bad_byte, encoding_of, rows_of
 
-TEXTS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json")
-PLAIN = (*TEXTS, ".xlsx", ".feather", ".parquet")
-TABLES = (*PLAIN, *(f"{ending}.gz" for ending in TEXTS), *(f"{ending}.zip" for ending in TEXTS))
-"""Endings of all tables, including those that are not text."""
 PRINTED = re.compile(r"\b(?:np\.)?(?:float|int|uint)\d+\(([^()]*)\)")
 """A number as NumPy 2 prints it inside a list: np.float64(0.1)."""
 CUT = re.compile(r"\[[-+\d.eE,\snaif]*\.\.\.[-+\d.eE,\snaif]*\]")
 """A list of numbers that NumPy has printed in part, with nan and inf."""
 
 
-def is_table(source: str | os.PathLike[str]) -> bool:
-    """Return whether a source is a table by its name, or an archive `.zip` that contains nothing but one text table."""
-    path = Path(source)
-    return path.name.endswith(TABLES) or bool(_table_in(path))
-
-
-def _table_in(path: Path) -> str:
-    """Return the name of the only file of an archive `.zip`, if it is a text table; otherwise ""."""
-    if path.suffix != ".zip" or not path.is_file():
-        return ""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = _files_in(archive)
-    except (OSError, *CORRUPT):  # reading the items will raise the error
-        return ""
-    return names[0] if len(names) == 1 and names[0].endswith(TEXTS) else ""
-
-
-def _files_in(archive: zipfile.ZipFile) -> list[str]:
-    """Return the names of the files in an archive, without those that are hidden."""
-    return [name for name in archive.namelist() if not name.endswith("/") and not any(map(hidden, name.split("/")))]
-
-
 def check_column(source: str, argument: str, column: str | None) -> None:
     """Raise a DataError if an argument names a column of a source that is not a table."""
     if column is not None and not is_table(source) and not is_saved(Path(source)):
-        only = f"{source} has no columns; only tables have them ({', '.join(PLAIN)})"
+        only = f"{source} has no columns; only tables have them ({', '.join(PLAIN_TABLES)})"
         raise DataError(f"{argument}: got {quoted(column)}, but {only}")
 
 
@@ -76,7 +48,7 @@ def read_text_table(path: Path) -> dict[str, Sequence[Any]]:
     DataError
         If the file cannot be read, is empty, or its lines have different numbers of cells.
     """
-    kind = Path(unpacked_name(path.name)).suffix or Path(_table_in(path)).suffix
+    kind = Path(unpacked_name(path.name)).suffix or Path(table_in(path)).suffix
     if kind == ".xlsx":
         return _of_rows(path, read_excel(path), "")
     try:
@@ -129,7 +101,7 @@ def _opened(path: Path) -> BufferedReader:
     if path.suffix != ".zip":
         return path.open("rb")
     archive = zipfile.ZipFile(path)
-    names = _files_in(archive)
+    names = files_in_archive(archive)
     if len(names) != 1:
         raise DataError(f"{path}: expected an archive with one table, got {some(names) or 'an empty one'}")
     return BufferedReader(Unpacking(archive.open(names[0]), path.stat().st_size))

@@ -1,21 +1,25 @@
-"""The folder to which the names in an index are relative, so that commands can run from any other folder."""
+"""Where the items of an index are: their names are relative to a folder, so that it is found from any other folder."""
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+
+from ..data import Dataset
+from ..data.items import NamedReader
+from ..data.open import ARCHIVES
 from ..io.untrusted import parse_json
+from ..io.uris import is_address, shown
+from ..numerics.types import AnyArray
 from ..quoting import quoted
-from .encoding import say
+from .groups import numbered
+from .stores import open_store
 
-if TYPE_CHECKING:
-    from ..data.items import NamedReader
-
-
+GROUP = "group"  # column of an index: object, camera or video of each item
 PICTURES_TRIED = 20  # first items of an index whose pictures may be outside of its folder
 
 About = Mapping[str, str]
@@ -64,8 +68,6 @@ def base_folder_of(about: About, file: Path) -> Path:
 
 def base_folder_metadata(home: Path, file: Path) -> dict[str, str]:
     """Return the metadata from which `base_folder_of` finds the folder of an index again."""
-    from ..io.uris import is_address
-
     if is_address(file):  # a server has no folder next to it
         return {"folder": str(home), "beside": str(home)}
     return {"folder": str(home), "beside": relative_path(home, file.absolute().parent)}
@@ -115,8 +117,6 @@ def moved(path: str, home: Path, here: Path) -> str:
 
 def data_relative_to(data: str, home: Path) -> str:
     """Return DATA as a path relative to `home`."""
-    from ..data.open import ARCHIVES
-
     kind, _, path = data.partition(":")
     if kind in ARCHIVES and path and home != Path.cwd():
         return f"{kind}:{Path(path).absolute()}"
@@ -130,15 +130,38 @@ def pictures_of(names: Sequence[str], about: About, file: Path) -> NamedReader:
     read, and those below the folders of --images; for a server, those below the current folder.
     """
     from ..data.items import NamedReader
-    from ..io.uris import is_address
 
     below = Path.cwd() if is_address(file) else file.absolute().parent
     return NamedReader(names, source_archives(about), labels_of(about), base_folder_of(about, file), below)
 
 
-def remark_outside(pictures: NamedReader) -> None:
-    """Say why pictures are not shown if their files are outside of the folder."""
+def why_outside(pictures: NamedReader) -> str:
+    """Return why pictures are not shown if the files of the first ones are outside of the folder, or else ""."""
     tried = range(min(len(pictures.names), PICTURES_TRIED))
-    why = next((why for why in map(pictures.why_outside, tried) if why), "")
-    if why:
-        say(f"nearfar: a picture is not shown: {why}", file=sys.stderr)
+    return next((why for why in map(pictures.why_outside, tried) if why), "")
+
+
+def labeled_items(file: Path) -> tuple[Dataset, AnyArray, str]:
+    """Return the items of an index that have a class, their embeddings, and the distance of the index."""
+    with open_store(file) as store:
+        index = store.in_memory()
+    labels = np.full(len(index), "") if index.labels is None else index.labels.astype(np.str_)
+    kept = np.flatnonzero(labels != "")
+    groups = None
+    if GROUP in index.columns:
+        group_of = numbered(index.columns[GROUP])[kept].astype(np.str_)
+        groups = np.strings.zfill(group_of, group_of.itemsize)  # in the order of the numbers
+    if len(kept) == 0:
+        raise ValueError(f"{shown(file)}: its items have no classes; make the index from data with classes")
+    classes, numbers = np.unique(labels[kept], return_inverse=True)
+    names = index.names[kept].tolist()
+    dataset = Dataset(
+        name=file.stem,
+        labels=numbers.astype(np.int64),
+        classes=tuple(classes.tolist()),
+        kind="image",
+        read=pictures_of(names, index.about, file),
+        names=tuple(names),
+        groups=groups,
+    )
+    return dataset, index.embeddings[kept], index.distance

@@ -1,0 +1,336 @@
+"""Searches of an index by photos, texts, rows or data sets, embedded by the model that the index names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf, nan
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from ..data import Dataset
+from ..data.items import as_items, embedding_rows, named_by_paths, names_file, names_from
+from ..io.sources import SourceKind, kind_by_name
+from ..io.uris import shown
+from ..models import Model, load
+from ..numerics.types import AnyArray, Bools, Ints
+from ..quoting import quoted
+from .adapter import QueryAdapter
+from .groups import numbered
+from .index import Index
+from .paths import base_folder_of, from_home
+from .records import Hits
+from .stores import DIMS, THRESHOLD, Store
+
+SAME_CONTENT = 1e-4
+"""Embeddings of one item in other batches, or read from a store, differ by at most this share of their length."""
+
+GROWTH_OF_PAIRS = 8  # factor by which more pairs are listed until enough of them are of two groups
+MOST_PAIRS = 1_000_000  # maximum number of listed pairs
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """What a search found.
+
+    Attributes
+    ----------
+    items : Dataset
+        The queries.
+    names : list of str
+        Their names, such as paths.
+    queries : ndarray of shape (n, d)
+        Their embeddings.
+    hits : Hits
+        The neighbors of each query that are near enough.
+    counts : ndarray of shape (n,)
+        Number of neighbors of each query, however far.
+    within : float
+        Distance beyond which neighbors are left out; inf for none.
+    """
+
+    items: Dataset
+    names: list[str]
+    queries: AnyArray
+    hits: Hits
+    counts: Ints
+    within: float = inf
+
+    @property
+    def counts_within(self) -> Ints:
+        """Number of neighbors of each query that are near enough, (n,)."""
+        return (self.hits.positions >= 0).sum(axis=1)
+
+
+def search(
+    store: Store,
+    query: str,
+    k: int = 5,
+    *,
+    within: float | None = None,
+    where: str = "",
+    group_by: str = "",
+    exclude_self: bool = False,
+    run: str | os.PathLike[str] | None = None,
+    adapter: str | os.PathLike[str] | None = None,
+    rerank: str | None = None,
+    label: str | None = None,
+    name: str | None = None,
+    skip_bad: bool = False,
+) -> Found:
+    """Search an index for the items nearest to an image, a text, rows, or every item of a data set.
+
+    Parameters
+    ----------
+    store : Store
+        The index, as `nearfar.index.open` opens it.
+    query : str
+        A source that `nearfar.data.open_items` opens, or a text if the model embeds texts.
+    k : int
+        Number of neighbors of each query.
+    within : float, optional
+        Only neighbors within this distance. By default the threshold of the index, if there is one; inf disables it.
+    where, group_by : str
+        As for `Store.search`.
+    exclude_self : bool
+        Leave out the query itself, where it is an item of the index, and with `group_by` also its group.
+    run : path, optional
+        The model that embeds the queries, as for `nearfar.load`. By default, the one that made the index.
+    adapter : path, optional
+        A `QueryAdapter` that maps embeddings of `run`, a new model, into the space of the index.
+    rerank : str, optional
+        Method that re-ranks neighbors with the help of the other items, such as "csls"; the distances are then its own.
+    label, name, skip_bad
+        As for `nearfar.data.open_items`.
+
+    Returns
+    -------
+    Found
+        The queries and their neighbors.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the query is a file that does not exist, or what made the index no longer exists.
+    ValueError
+        If the query cannot be compared with the index, or its model has changed since.
+    """
+    check_search(query, k, within, where, group_by, rerank)
+    store.count(where)  # refuses a wrong condition, before the embedding takes seconds
+    check_group_column(store, group_by)
+    if adapter is None:
+        model = model_of(store, run)
+    else:
+        model = None if run is None else load(run)
+    made_by = store.about.get("source", "") if run is None else str(run)
+    items = open_query(query, model, made_by, label=label, name=name, skip_bad=skip_bad)
+    embeddings = embedded_by(model, items, query, "query")
+    if adapter is not None:
+        embeddings = QueryAdapter.load(adapter).transform(embeddings)
+    queries = first_dims(embeddings, store.about)
+    wanted = k + int(exclude_self)
+    limit = within
+    if rerank is None:
+        hits = store.search(queries, wanted, where=where, group_by=group_by)
+        if limit is None:
+            limit = threshold_of(store.about)
+    else:
+        # the threshold of an index does not apply to the distances of a re-ranking method
+        hits = search_again(store, queries, wanted, rerank)
+    if exclude_self:
+        content = queries
+        if adapter is None and model is not None and items.kind == "text" and items.unnamed:
+            content = first_dims(embedded_by(model, items, query), store.about)  # with the prompt of documents
+        in_index = names_in_index(store, items, query, content)
+        values = values_of(store, group_by, in_index) if group_by else ()
+        hits = hits.without_self(in_index, k, column=group_by, values=values)
+    counts = (hits.positions >= 0).sum(axis=1)
+    if limit is not None:
+        hits = hits._replace(positions=np.where(hits.distances <= limit, hits.positions, -1))
+    return Found(items, names_from(items, query), queries, hits, counts, inf if limit is None else limit)
+
+
+def model_of(store: Store, run: str | os.PathLike[str] | None = None) -> Model | None:
+    """Load the model that embeds the queries of an index: the one that made it, or the one in `run`.
+
+    Returns
+    -------
+    Model or None
+        None if queries are embeddings, because the index was made of these.
+
+    Raises
+    ------
+    FileNotFoundError
+        If what made the index no longer exists.
+    ValueError
+        If its weights have changed since.
+    """
+    source = os.fspath(run) if run is not None else store.about.get("source", "")
+    if not source:
+        return None
+    if kind_by_name(source) is not SourceKind.ENCODER and not Path(source).exists():
+        made = f"{source}, which made {shown(store.uri)}"
+        raise FileNotFoundError(f"{made}, does not exist; give its new path with --run")
+    model = load(source)
+    fingerprint = store.about.get("weights")  # an index of embeddings from a file has none
+    if fingerprint and model.fingerprint != fingerprint:
+        raise ValueError(f"{source} has other weights than those that made {shown(store.uri)}; make the index again")
+    return model
+
+
+def open_query(
+    query: str,
+    model: Model | None,
+    made_by: str,
+    *,
+    label: str | None = None,
+    name: str | None = None,
+    skip_bad: bool = False,
+) -> Dataset:
+    """Open the queries of `search` for a model, which is named by its source in messages; None takes embeddings."""
+    if names_file(query) and not Path(query).exists():
+        raise FileNotFoundError(f"QUERY: {query}: no such file")
+    takes = ("row",) if model is None else model.takes
+    try:
+        return as_items(query, takes, label=label, name=name, skip_bad=skip_bad)
+    except FileNotFoundError as error:
+        if Path(query).exists() or "image" not in takes:
+            raise
+        no_texts = f"because {made_by} has no text tower; train one with --text-trunk"
+        raise FileNotFoundError(f"{error}; it cannot be searched as a text, {no_texts}") from error
+
+
+def embedded_by(
+    model: Model | None, items: Dataset, data: str, prompt: Literal["query", "document"] = "document"
+) -> AnyArray:
+    """Embed items; without a model, they are embeddings already."""
+    return embedding_rows(items, Path(data)) if model is None else np.asarray(model.embed(items, prompt=prompt))
+
+
+def first_dims(rows: AnyArray, about: Mapping[str, str]) -> AnyArray:
+    """Return the leading dimensions of rows that an index keeps; all of them if it has no such record.
+
+    Raises
+    ------
+    ValueError
+        If the record is not a number of dimensions of these rows.
+    """
+    kept = about.get(DIMS, "")
+    if not kept:
+        return rows
+    width = rows.shape[1]
+    if not (kept.isascii() and kept.isdecimal() and 1 <= int(kept) <= width):
+        raise ValueError(f"--dims: expected 1 to {width}, the number of dimensions, got {quoted(kept)}")
+    return rows[:, : int(kept)]
+
+
+def threshold_of(about: Mapping[str, str]) -> float | None:
+    """Return the maximum distance of a match, if it is stored with the index."""
+    text = about.get(THRESHOLD, "")
+    if not text:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        advice = "set it again with `nearfar index --threshold`"
+        raise ValueError(f"the index is damaged: its threshold is {quoted(text)}; {advice}") from None
+
+
+def search_again(store: Store, queries: AnyArray, k: int, rerank: str) -> Hits:
+    """Return the k nearest items of each query after re-ranking."""
+    from ..evaluation import search_reranked  # for start-up time
+
+    index = store.in_memory()
+    if len(index) == 0:
+        return store.search(queries, k)
+    found = search_reranked(queries, index.embeddings, min(k, len(index)), rerank, distance=index.distance)
+    return Hits(index.records(), found.distances, found.indices)
+
+
+def names_in_index(store: Store, items: Dataset, data: str, rows: AnyArray) -> list[str]:
+    """Return the names of items as an index has them; "" for a position in a file at which the index has another."""
+    home = base_folder_of(store.about, Path(store.uri))
+    names = names_relative_to_index(store.column("name").tolist(), home, items, data)
+    if not items.unnamed:
+        return names
+    same = has_same_content(store, names, rows)
+    return [name if is_same else "" for name, is_same in zip(names, same, strict=True)]
+
+
+def names_relative_to_index(known: Sequence[str] | None, home: Path, items: Dataset, data: str) -> list[str]:
+    """Return the names of items; paths are relative to the folder of the index, in the form that it has, if any."""
+    names = names_from(items, data)
+    if known is None or not named_by_paths(items, data):
+        return names
+    return from_home(names, home, known)
+
+
+def has_same_content(store: Store, names: Sequence[str], rows: AnyArray) -> Bools:
+    """Return whether the items of an index with these names have the embeddings (n, d), up to rounding; (n,)."""
+    there = store.get([*dict.fromkeys(names)])
+    if len(there) == 0:
+        return np.zeros(len(rows), dtype=bool)
+    places = {name: place for place, name in enumerate(there.names.tolist())}
+    found = np.array([places.get(name, -1) for name in names])  # (n,)
+    difference = np.linalg.norm(rows - there.embeddings[found], axis=1)
+    return (found >= 0) & (difference <= SAME_CONTENT * np.linalg.norm(rows, axis=1))
+
+
+def values_of(store: Store, column: str, names: Sequence[str]) -> list[float | str]:
+    """Return the values of items in one column of an index; empty text for names that are no items."""
+    there = store.get([*dict.fromkeys(names)])
+    values = dict(zip(there.names.tolist(), there.column(column).tolist(), strict=True)) if len(there) else {}
+    missing = nan if store.columns()[column] == "number" else ""
+    return [values.get(name, missing) for name in names]
+
+
+def check_search(
+    query: str, k: int, within: float | None = None, where: str = "", group_by: str = "", rerank: str | None = None
+) -> None:
+    """Refuse an empty query, invalid numbers of neighbors and distances, and what does not work with re-ranking."""
+    if not query.strip():
+        raise ValueError("QUERY: expected an image, a folder, rows or a text, got an empty text")
+    if k < 1:
+        raise ValueError(f"-k: expected 1 or more, got {k}")
+    if within is not None and not within >= 0:  # `not >=` also refuses NaN
+        raise ValueError(f"--within: expected a distance of at least 0, got {within}")
+    if rerank is None:
+        return
+    from ..evaluation.reranking import read_reranking  # for start-up time
+
+    read_reranking(rerank)
+    if within is not None:
+        raise ValueError("--within: does not work with --rerank, whose distances have another scale; give only one")
+    for option, value in {"--where": where, "--group-by": group_by}.items():
+        if value:
+            raise ValueError(f"{option}: does not work with --rerank, which uses all items; give only one")
+
+
+def check_group_column(store: Store, group_by: str) -> None:
+    """Refuse to group by a column that an index does not have."""
+    columns = store.columns()
+    if group_by and group_by not in columns:
+        raise ValueError(f"--group-by: there is no column {quoted(group_by)}; there are {', '.join(columns)}")
+
+
+def closest_pairs(store: Store, index: Index, k: int, group_by: str = "") -> list[tuple[int, int, float]]:
+    """Return the k nearest pairs of items, of two groups if a column `group_by` tells groups apart."""
+    groups = None
+    if group_by:
+        check_group_column(store, group_by)
+        groups = numbered(index.all_columns()[group_by])
+    count = k
+    most = len(index) * (len(index) - 1) // 2
+    while True:
+        pairs = index.closest(count)
+        apart = [
+            (int(i), int(j), float(distance))
+            for i, j, distance in zip(*pairs, strict=True)
+            if groups is None or groups[i] != groups[j]
+        ]
+        if len(apart) >= k or count >= min(most, MOST_PAIRS):
+            return apart[:k]
+        count = min(GROWTH_OF_PAIRS * count, most, MOST_PAIRS)

@@ -1,0 +1,129 @@
+"""What a source is that a command is given: a model, a file of embeddings, an index or a folder of items."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from enum import StrEnum
+from pathlib import Path
+
+from .hidden_files import hidden
+from .untrusted import CORRUPT
+from .uris import FOLDER, is_address, is_folder, shown
+
+TEXT_TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json")
+PLAIN_TABLES = (*TEXT_TABLES, ".xlsx", ".feather", ".parquet")
+TABLES = (
+    *PLAIN_TABLES,
+    *(f"{ending}.gz" for ending in TEXT_TABLES),
+    *(f"{ending}.zip" for ending in TEXT_TABLES),
+)
+"""Endings of all tables, including those that are not text."""
+
+
+class SourceKind(StrEnum):
+    """What a source is, in words."""
+
+    RUN = "the folder of a run"
+    LEARNER = "a saved learner"
+    ENCODER = "a pretrained encoder"
+    EMBEDDINGS = "a file of embeddings or rows"
+    INDEX = "an index"
+    ITEMS = "a folder of items"
+
+
+MODELS = (SourceKind.RUN, SourceKind.LEARNER, SourceKind.ENCODER)
+ENCODERS = ("timm:", "transformers:")
+"""How the names of pretrained encoders begin."""
+ADVICE = {
+    SourceKind.INDEX: "; open it with nearfar.index.open",
+    SourceKind.EMBEDDINGS: "; `nearfar index` makes an index of it",
+}
+
+
+def is_table(source: str | os.PathLike[str]) -> bool:
+    """Return whether a source is a table by its name, or an archive `.zip` that contains nothing but one text table."""
+    path = Path(source)
+    return path.name.endswith(TABLES) or bool(table_in(path))
+
+
+def table_in(path: Path) -> str:
+    """Return the name of the only file of an archive `.zip`, if it is a text table; otherwise ""."""
+    if path.suffix != ".zip" or not path.is_file():
+        return ""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = files_in_archive(archive)
+    except (OSError, *CORRUPT):  # reading the items will raise the error
+        return ""
+    return names[0] if len(names) == 1 and names[0].endswith(TEXT_TABLES) else ""
+
+
+def files_in_archive(archive: zipfile.ZipFile) -> list[str]:
+    """Return the names of the files in an archive, without those that are hidden."""
+    return [name for name in archive.namelist() if not name.endswith("/") and not any(map(hidden, name.split("/")))]
+
+
+def kind_by_name(source: str | os.PathLike[str]) -> SourceKind | None:
+    """Return what the name alone says that a source is; None if that depends on what is there.
+
+    >>> kind_by_name("photos.index").name, kind_by_name("timm:vit_small").name, kind_by_name("runs/photos")
+    ('INDEX', 'ENCODER', None)
+    """
+    text = os.fspath(source)
+    if is_address(text) or text.endswith((".index", FOLDER)):
+        return SourceKind.INDEX
+    if text.startswith(ENCODERS):
+        return SourceKind.ENCODER
+    if text.endswith((".npz", ".npy")) or is_table(text):
+        return SourceKind.EMBEDDINGS
+    return None
+
+
+def kind_of(source: str | os.PathLike[str], *expected: SourceKind) -> SourceKind:
+    """Return what a source is.
+
+    Parameters
+    ----------
+    source : str or path
+        A path, the address of an index, or the name of an encoder.
+    expected : SourceKind
+        What it may be. By default, anything.
+
+    Returns
+    -------
+    SourceKind
+
+    Raises
+    ------
+    FileNotFoundError
+        If it does not exist.
+    ValueError
+        If it is none of what is expected.
+    """
+    path = Path(source)
+    kind = kind_by_name(source)
+    names = [kind for kind in expected or MODELS if kind is not SourceKind.ENCODER]
+    wanted = " or ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+    if kind in (None, *expected) and not path.exists() and kind is not SourceKind.ENCODER and not is_address(source):
+        raise FileNotFoundError(f"{shown(source)}: does not exist; expected {wanted}")
+    if kind is None:
+        kind = _kind_of_content(path)
+    if expected and kind not in expected:
+        raise ValueError(f"{shown(source)}: is {kind}; expected {wanted}{ADVICE.get(kind, '')}")
+    return kind
+
+
+def _kind_of_content(path: Path) -> SourceKind:
+    if is_folder(path):
+        return SourceKind.INDEX
+    if not path.is_dir():
+        return SourceKind.LEARNER
+    if (path / "config.json").is_file():
+        return SourceKind.RUN
+    return SourceKind.LEARNER if any(path.glob("*.safetensors")) else SourceKind.ITEMS
+
+
+def name_of(source: str | os.PathLike[str]) -> str:
+    """Return the name of a model in messages; that of a run's folder is not in a path such as "."."""
+    return os.path.basename(os.path.abspath(source))
