@@ -162,7 +162,7 @@ def test_texts_climb_from_frozen_features_to_a_linear_layer(bert, table):
     assert runs_ladder_by_default(config)
     assert not runs_ladder_by_default(config.replace(freeze_trunk=True))
     found = ladder(config, splits=1, untrained_splits=3)
-    assert [row.step for row in found.rows] == ["frozen", "whitened", "head"]
+    assert [row.name for row in found.rows] == ["frozen", "whitened", "head"]
     assert [len(row.map_at_r) for row in found.rows] == [3, 3, 1]
     assert "48 texts of 6 training classes" in found.protocol
     assert found.weights.startswith("Weights: ")
