@@ -38,9 +38,9 @@ from nearfar import DiscriminantWhitening
 from nearfar.data import open_task
 from nearfar.evaluation import evaluate
 from nearfar.train import TrainConfig, evaluate_run, train
-from nearfar.train.defaults import settle
 from nearfar.train.frozen import frozen_features
 from nearfar.train.recipes import recipe
+from nearfar.train.settle import settle
 
 LOSSES = (
     "SupConLoss(temperature=0.1)",
@@ -194,7 +194,9 @@ def new_folder(settings: argparse.Namespace) -> Path:
 
 def without_training(split: str, unseen: tuple[str, ...], settings: argparse.Namespace) -> list[dict[str, Any]]:
     """Score the features of the pretrained network, and these after a whitening fitted to the training classes."""
-    task, config = settle(config_of(LOSSES[0], 1.0, unseen, settings, seed=0))
+    plan = settle(config_of(LOSSES[0], 1.0, unseen, settings, seed=0))
+    task = plan.task
+    config = plan.config
     train_rows = np.asarray(frozen_features(task.train, config, None).array)
     test_rows = np.asarray(frozen_features(task.test, config, None).array)
     whitening = DiscriminantWhitening().fit(train_rows, task.train.labels)

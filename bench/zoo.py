@@ -51,9 +51,10 @@ from nearfar.data.loader import make_loader
 from nearfar.evaluation import evaluate
 from nearfar.train import TrainConfig, evaluate_run, train
 from nearfar.train.closed_forms import MAX_WIDTH, choose_form, fitted
-from nearfar.train.defaults import is_of_photographs, settle
+from nearfar.train.defaults import is_of_photographs
 from nearfar.train.features import as_floats, embed, sizes_of
 from nearfar.train.network import make_embedder
+from nearfar.train.settle import settle
 from nearfar.train.task import item_shape
 from nearfar.train.untrained import UntrainedModel
 
@@ -238,7 +239,9 @@ class Parts(NamedTuple):
 @lru_cache(maxsize=2)
 def untrained_rows(member_name: str, split: int, kind: str, config: TrainConfig) -> Parts | None:
     """Return raw items or frozen features; None if the set has none."""
-    task, config = settle(config.replace(validation=0.0))
+    plan = settle(config.replace(validation=0.0))
+    task = plan.task
+    config = plan.config
     is_missing = task.train.texts is not None if kind == "raw" else not config.starts_pretrained
     if is_missing:
         return None
@@ -291,7 +294,9 @@ def trained_cell(member: Member, split: int, minutes: float | None, folder: Path
 def plain_loop(member: Member, split: int, seconds: float) -> dict[str, Any]:
     """Train a network in a plain loop for so many seconds of processor time."""
     start = time.process_time()
-    task, config = settle(config_of(member, split).replace(validation=0.0))
+    plan = settle(config_of(member, split).replace(validation=0.0))
+    task = plan.task
+    config = plan.config
     torch.manual_seed(0)
     network = make_embedder(config, item_shape(task.train, config))
     items = all_items(task.train, config)

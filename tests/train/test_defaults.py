@@ -11,13 +11,14 @@ Image = pytest.importorskip("PIL.Image")
 from PIL import PngImagePlugin
 from safetensors.torch import save_file
 
-from nearfar.data import decode, open_dataset
+from nearfar.data import Task, decode, open_dataset
 from nearfar.deep.networks.preprocessing import Preprocessing
 from nearfar.train import DeepMetric, TrainConfig, TrainError, defaults, recipe, train
 from nearfar.train import setup as building
 from nearfar.train import task as task_module
-from nearfar.train.defaults import settle, with_trunk
+from nearfar.train.defaults import chosen_trunk
 from nearfar.train.rungs import runs_ladder_by_default
+from nearfar.train.settle import settle
 from nearfar.train.task import _sizes_of_trunk
 
 SHORT = {"steps": 2, "batch_size": 8, "device": "cpu", "ks": (1,), "validation": 0.0}
@@ -45,6 +46,12 @@ def weights(timm, tmp_path):
     return tmp_path / "weights.safetensors"
 
 
+def settled(asked: TrainConfig) -> tuple[Task, TrainConfig]:
+    """Return the data and the settings of the plan for a config."""
+    plan = settle(asked)
+    return plan.task, plan.config
+
+
 @pytest.fixture(autouse=True)
 def _nothing_cached(monkeypatch):
     monkeypatch.setattr(defaults, "cached_model", lambda: None)
@@ -52,29 +59,29 @@ def _nothing_cached(monkeypatch):
 
 def test_settings_of_photographs_with_a_pretrained_trunk_are_those_of_the_recipe(photos, weights) -> None:
     asked = TrainConfig.of(data=str(photos), trunk="timm:test_resnet", pretrained=weights, lr=0.5, **SHORT)
-    task, config = settle(asked)
+    task, config = settled(asked)
     expected = recipe("photos/finetune")
     assert config.lr == 0.5  # what is given wins
     assert config.batch_size == 8
     assert config.steps == 2
-    for name in expected.keys() - {"lr", "batch_size", "epochs"}:
+    for name in expected.keys() - {"lr", "batch_size", "epochs", "precision"}:
         assert getattr(config, name) == expected[name], name
     assert defaults.defaults_note(asked, config, task) == (
         "Settings that were not given have the values of the recipe photos/finetune, because the trunk is pretrained; "
         "--recipe names other settings, --set changes one."
     )
-    _, again = settle(config)
+    _, again = settled(config)
     assert again == config
-    assert settle(asked.replace(lora=4))[1].lr_embedding == recipe("photos/lora")["lr_embedding"]
-    assert settle(asked.replace(freeze_trunk=True))[1].augment == ""
-    task, whole = settle(asked.replace(**expected))
+    assert settled(asked.replace(lora=4))[1].lr_embedding == recipe("photos/lora")["lr_embedding"]
+    assert settled(asked.replace(freeze_trunk=True))[1].augment == ""
+    task, whole = settled(asked.replace(**expected))
     assert defaults.defaults_note(asked.replace(**expected), whole, task) == ""
 
 
 def test_other_data_and_trunks_keep_the_general_settings(photos, weights) -> None:
     plain = TrainConfig.of(data=str(photos), **SHORT)
     for asked in (plain, plain.replace(trunk="timm:test_resnet"), plain.replace(data="digits")):
-        task, config = settle(asked)
+        task, config = settled(asked)
         assert config.objective == "SupConLoss()"
         assert (config.lr, config.embedding_dim, config.layer_decay) == (1e-3, 64, None)
         assert not defaults.defaults_note(asked, config, task).startswith("Settings")
@@ -89,12 +96,12 @@ def test_a_pretrained_trunk_has_its_recipe_and_its_ladder_whatever_the_images(
     asked = TrainConfig.of(
         data=str(folder), trunk="timm:test_resnet", pretrained=weights, test_classes=("a", "b"), **SHORT
     )
-    task, config = settle(asked)
+    task, config = settled(asked)
     assert (config.objective, config.lr) == (recipe("photos/finetune")["objective"], recipe("photos/finetune")["lr"])
     assert "recipe photos/finetune" in defaults.defaults_note(asked, config, task)
     assert runs_ladder_by_default(asked)
     named = asked.replace(trunk="auto", pretrained=True)
-    assert with_trunk(named, task).trunk == f"timm:{defaults.PHOTO_TRUNKS[0]}"
+    assert chosen_trunk(named, task)["trunk"] == f"timm:{defaults.PHOTO_TRUNKS[0]}"
 
 
 @pytest.mark.parametrize(
@@ -124,7 +131,7 @@ def test_photographs_are_told_from_other_images_by_nine_of_ten_headers(sizes, mo
 def test_images_that_are_not_taken_for_photographs_say_how_to_change_that(tmp_path) -> None:
     folder = photos_of(tmp_path / "small", (28, 28))
     asked = TrainConfig.of(data=str(folder), **SHORT)
-    task, config = settle(asked)
+    task, config = settled(asked)
     assert defaults.defaults_note(asked, config, task) == (
         "The images are taken for characters or drawings, because all have a side below 64 pixels, and train the "
         "small network conv4 from random weights; for photographs, --trunk timm:mobilenetv1_100 --pretrained true (or "
@@ -146,7 +153,7 @@ def test_sizes_of_a_thousand_images_are_read_from_headers(tmp_path, monkeypatch)
 def test_rows_have_no_pretrained_network_by_default(tmp_path) -> None:
     np.savez(tmp_path / "rows.npz", X=np.zeros((8, 3)), y=np.arange(8) % 4)
     with pytest.raises(TrainError, match=r"pretrained: there is no pretrained network for any rows; .* name a trunk"):
-        settle(TrainConfig.of(data=str(tmp_path / "rows.npz"), pretrained=True, **SHORT))
+        settled(TrainConfig.of(data=str(tmp_path / "rows.npz"), pretrained=True, **SHORT))
 
 
 def test_a_config_that_is_read_keeps_all_it_was_written_with(photos, weights, tmp_path) -> None:
@@ -158,26 +165,26 @@ def test_a_config_that_is_read_keeps_all_it_was_written_with(photos, weights, tm
     del fields["layer_decay"]
     del fields["embedding_start"]
     (tmp_path / "config.json").write_text(json.dumps(fields))
-    _, config = settle(TrainConfig.from_json(tmp_path / "config.json"))
+    _, config = settled(TrainConfig.from_json(tmp_path / "config.json"))
     assert (config.objective, config.layer_decay, config.embedding_start) == ("TripletLoss()", None, "random")
 
 
 def test_auto_takes_a_pretrained_trunk_where_weights_are_there(timm, photos, tmp_path, monkeypatch) -> None:
     asked = TrainConfig.of(data=str(photos), **SHORT)
-    task, config = settle(asked)
+    task, config = settled(asked)
     assert config.trunk == "conv4"
     assert "pip install 'nearfar[vision]'" in defaults.defaults_note(asked, config, task)
-    assert with_trunk(asked.replace(pretrained=True), task).trunk == f"timm:{defaults.PHOTO_TRUNKS[0]}"
+    assert chosen_trunk(asked.replace(pretrained=True), task)["trunk"] == f"timm:{defaults.PHOTO_TRUNKS[0]}"
     monkeypatch.setattr(defaults, "cached_model", lambda: "test_resnet")
-    task, config = settle(asked.replace(image_size=64))
+    task, config = settled(asked.replace(image_size=64))
     assert (config.trunk, config.pretrained) == ("timm:test_resnet", True)
     assert config.preprocessing is not None
     assert task.train.read(0).shape == (64, 72, 3)  # as the trunk's own pipeline takes them
-    assert with_trunk(asked.replace(pretrained=False), task).trunk == "conv4"  # random weights were asked for
-    assert settle(TrainConfig.of(data="digits", **SHORT))[1].trunk == "conv4"
+    assert chosen_trunk(asked.replace(pretrained=False), task)["trunk"] == "conv4"  # random weights were asked for
+    assert settled(TrainConfig.of(data="digits", **SHORT))[1].trunk == "conv4"
     folder = tmp_path / "rows.npz"
     np.savez(folder, X=np.zeros((8, 3)), y=np.arange(8) % 4)
-    assert settle(TrainConfig.of(data=str(folder), **SHORT))[1].trunk == "mlp"
+    assert settled(TrainConfig.of(data=str(folder), **SHORT))[1].trunk == "mlp"
 
 
 def test_weights_are_looked_for_in_the_cache_of_the_hub(timm, monkeypatch) -> None:

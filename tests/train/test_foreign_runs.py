@@ -208,7 +208,7 @@ def test_a_run_of_transformers_needs_its_folder_only_at_the_start(transformers, 
     run = train(
         TrainConfig.of(data=str(photos), trunk=f"transformers:{folder}", **SPEED), tmp_path / "run", progress=False
     )
-    assert run.config.preprocessing.pool == "cls"
+    assert read_about(run.folder / "best.safetensors")["architecture"]["image_pooling"] == "cls"
     assert "license apache-2.0" in read_about(run.folder / "best.safetensors")["weights"]
     before = embed_run(run, open_items(photos))
     folder.rename(tmp_path / "elsewhere")

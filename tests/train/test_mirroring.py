@@ -42,7 +42,7 @@ def test_mirrored_images_are_used_where_they_are_like_their_class(symmetric, emb
     config = TrainConfig.of(data="drawn", augment="erasing(p=0.3), mirror", pretrained="weights.pth")
     items = drawn(symmetric)
     task = Task("drawn", items, None, test=items, gallery=None, protocol="")
-    plan = Plan(config, task, note="Noted.")
+    plan = Plan(asked=config, config=config, task=task, note="Noted.")
     settled = with_or_without_mirror(plan, embedder, CPU)
     assert mirrors(settled.config) == symmetric
     assert settled.config.augment == ("erasing(p=0.3), mirror" if symmetric else "erasing(p=0.3)")

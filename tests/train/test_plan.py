@@ -202,11 +202,11 @@ def test_batches_are_timed_without_the_first_and_without_other_epochs():
 
 
 def test_a_trial_leaves_nothing_and_counts_the_batches_of_a_pass(rows, tmp_path):
-    task, settled = plan.settle(rows)
-    found, batches = plan.measure(rows, task, TimeLimit(0.01), None)
+    settled = plan.settle(rows)
+    found, batches = plan.measure(rows, settled.task, TimeLimit(0.01), None)
     assert all(value >= 0 for value in found)
     assert found.batch > 0
-    assert batches == len(plan.build(settled).data.sampler)
+    assert batches == len(plan.build(settled.config).data.sampler)
     assert [path.name for path in tmp_path.iterdir()] == ["rows.npz"]
 
 

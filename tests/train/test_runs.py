@@ -618,9 +618,9 @@ def test_all_random_numbers_of_a_run_follow_from_its_seed(monkeypatch, small) ->
     drawn = []
     plain = building.settle
 
-    def draws(*given):  # as a user's own trunk or data may
+    def draws(*given, **how):  # as a user's own trunk or data may
         drawn.append((random.random(), np.random.rand(), torch.rand(1).item()))  # noqa: NPY002
-        return plain(*given)
+        return plain(*given, **how)
 
     monkeypatch.setattr(building, "settle", draws)
     for _ in range(2):

@@ -23,8 +23,9 @@ from nearfar.deep.networks.weights import TrunkError
 from nearfar.io.scores_file import baseline_of, read_scores
 from nearfar.train import TrainConfig, TrainError, embed_run, evaluate_run, recipe, train
 from nearfar.train.checkpoint import load_tensors, read_about, save_tensors
-from nearfar.train.defaults import defaults_note, settle
+from nearfar.train.defaults import defaults_note
 from nearfar.train.rungs import config_for, ladder, runs_ladder_by_default
+from nearfar.train.settle import settle
 from nearfar.train.untrained import save_untrained
 
 WORDS = ["[PAD]", "[UNK]", "red", "blue", "green", "shoe", "hat", "coat", "small", "large"]
@@ -130,10 +131,11 @@ def test_a_text_model_has_the_recipe_of_texts_and_is_the_baseline(run, bert, tab
     trunk = f"transformers:{bert}"
     for changes, name in (({}, "finetune"), ({"freeze_trunk": True}, "frozen"), ({"lora": 2}, "lora")):
         asked = TrainConfig.of(data=str(table), trunk=trunk, device="cpu", seed=3, **changes)
-        task, config = settle(asked)
-        for setting, value in (recipe(f"texts/{name}") | changes).items():
+        plan = settle(asked)
+        config = plan.config
+        for setting, value in (recipe(f"texts/{name}") | changes | {"precision": config.precision}).items():
             assert getattr(config, setting) == value, setting
-        assert f"recipe texts/{name}" in defaults_note(asked, config, task)
+        assert f"recipe texts/{name}" in defaults_note(asked, config, plan.task)
         assert config.seed == 3
     # 0.001, the rate of random weights, spoils a pretrained trunk
     assert recipe("texts/finetune")["lr"] <= 1e-4

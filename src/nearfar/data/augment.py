@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, ClassVar
 
 import msgspec
@@ -107,6 +107,12 @@ class Augment(nn.Module):
     def extra_repr(self) -> str:
         """List the parts and their settings."""
         return ", ".join(map(str, self.parts))
+
+
+@lru_cache(maxsize=64)
+def transforms_of(text: str) -> tuple[Callable[[Tensor, Draw], Tensor], ...]:
+    """Return the transforms that a text names, in the order in which they are applied; each text is parsed once."""
+    return tuple(Augment.parse(text).parts)
 
 
 def _uniform(generator: torch.Generator | None, device: torch.device, low: float, high: float, *shape: int) -> Tensor:

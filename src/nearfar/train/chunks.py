@@ -11,14 +11,14 @@ from ..deep.chunks import average_gradients, backward_in_chunks
 from ..deep.networks.embedder import Features
 from ..deep.networks.pair_terms import MultiScaleRelationTerm
 from ..deep.objective.network_layers import WatchesLayers
-from .config import TrainConfig, TrainError
+from .config import TrainError
 from .devices import PLAIN
 from .loop import Loop
 from .many_classes import own_parameters
 from .pairs import PairBatch, PairFeatures
 
 
-def check_chunks(config: TrainConfig, objective: nn.Module, accelerator: Accelerator) -> None:
+def check_chunks(chunk: int, batch_size: int, objective: nn.Module, accelerator: Accelerator) -> None:
     """Raise a TrainError if a batch cannot be split: a term reads the maps of a whole batch, or the batch is too small.
 
     Raises
@@ -26,15 +26,13 @@ def check_chunks(config: TrainConfig, objective: nn.Module, accelerator: Acceler
     TrainError
         If a batch cannot be split; the message is one line.
     """
-    if config.chunk is None:
-        return
     if accelerator.distributed_type not in (DistributedType.NO, *PLAIN):
         raise TrainError(
             f"config: chunk: does not work with {accelerator.distributed_type.value}, which shards the parameters"
         )
-    share = config.batch_size // distributed.world()
-    if config.chunk > share:
-        detail = f"{config.chunk} items at a time are more than the {share} items of a batch that each process has"
+    share = batch_size // distributed.world()
+    if chunk > share:
+        detail = f"{chunk} items at a time are more than the {share} items of a batch that each process has"
         raise TrainError(f"config: chunk: {detail}")
     for part in objective.modules():
         if isinstance(part, MultiScaleRelationTerm):

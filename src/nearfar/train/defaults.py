@@ -14,29 +14,14 @@ import numpy as np
 
 from ..data import Dataset, Task
 from .config import TrainConfig, TrainError
-from .pairs import with_two_tower_defaults
 from .recipes import recipe
-from .task import open_data, open_resolved, resolve, sampled_sizes, with_preprocessing
+from .task import sampled_sizes
 
 PHOTO_SIDE = 64  # smallest shorter side of a photograph in pixels
 PHOTO_SHARE = 0.9  # smallest share of the images with such a side, so that single thumbnails change nothing
 DECODED_SAMPLE = 16  # number of images that are decoded to tell shades of gray from black and white
 PHOTO_TRUNKS = ("mobilenetv1_100", "mobilenetv2_100", "resnet50", "resnet18")
 """Models of timm for "auto": the first one whose weights are in the cache; the first two were measured."""
-
-
-def settle(config: TrainConfig, start: Path | None = None, given: Task | None = None) -> tuple[Task, TrainConfig]:
-    """Open the data of a config, unless `given`, and resolve the settings that depend on them."""
-    if config.keep == "auto":  # before a recipe sets the objective
-        config = config.replace(keep="trained" if "objective" in config.given else "best")
-    config = with_two_tower_defaults(with_preprocessing(config, start), start)
-    task = given or open_data(config, start)
-    chosen = with_defaults(with_preprocessing(with_trunk(config, task), start), task)
-    if given is not None:
-        return given, resolve(chosen, given)
-    if chosen.preprocessing != config.preprocessing:
-        return open_resolved(chosen, start)  # images are resized as the trunk requires
-    return open_resolved(chosen, start, task)
 
 
 class Looks(NamedTuple):
@@ -72,8 +57,8 @@ def _is_black_and_white(dataset: Dataset) -> bool:
     return all(image.shape[-1] == 1 and len(np.unique(image)) <= 2 for image in images)
 
 
-def with_trunk(config: TrainConfig, task: Task) -> TrainConfig:
-    """Return the config with "auto" replaced by the name of a trunk.
+def chosen_trunk(config: TrainConfig, task: Task) -> dict[str, Any]:
+    """Return the trunk for "auto", and whether it is pretrained, as settings; none if a trunk is named.
 
     That is `mlp` for rows and `conv4` for images; for photographs a model of timm whose pretrained weights are in the
     local cache. With `pretrained=True`, images of any kind get the first of `PHOTO_TRUNKS`, which may be downloaded.
@@ -84,21 +69,21 @@ def with_trunk(config: TrainConfig, task: Task) -> TrainConfig:
         If rows are to have pretrained weights, and no trunk is named.
     """
     if config.trunk != "auto":
-        return config
+        return {}
     if task.train.kind == "row":
         if config.pretrained is True:
             detail = "there is no pretrained network for any rows; leave it out, or name a trunk"
             raise TrainError(f"config: pretrained: {detail} (--trunk)")
-        return config.replace(trunk="mlp")
+        return {"trunk": "mlp"}
     if config.weights_file or config.network_weights:
-        return config.replace(trunk="conv4")
+        return {"trunk": "conv4"}
     if config.pretrained is True:
-        return config.replace(trunk=f"timm:{cached_model() or PHOTO_TRUNKS[0]}")
+        return {"trunk": f"timm:{cached_model() or PHOTO_TRUNKS[0]}"}
     if "pretrained" not in config.given and is_of_photographs(task.train):
         found = cached_model()
         if found is not None:
-            return config.replace(trunk=f"timm:{found}", pretrained=True)
-    return config.replace(trunk="conv4")
+            return {"trunk": f"timm:{found}", "pretrained": True}
+    return {"trunk": "conv4"}
 
 
 def hub_is_cached() -> bool:
@@ -126,21 +111,21 @@ def cached_model() -> str | None:
     return None
 
 
-def with_defaults(config: TrainConfig, task: Task) -> TrainConfig:
-    """Return the config with the settings of a recipe for pretrained trunks instead of those that were not given.
+def recipe_defaults(config: TrainConfig, task: Task) -> dict[str, Any]:
+    """Return the settings of a recipe for pretrained trunks, without those that were given.
 
-    This applies to a pretrained trunk of another library; other configs are returned unchanged.
+    There are none for trunks of this library, and for those that start from random weights.
     """
     name = default_recipe(config, task)
     if name is None:
-        return config
+        return {}
     fields: dict[str, Any] = recipe(name)
     if "steps" in config.given:
         del fields["epochs"]
     if config.network_weights is not None:  # these include an embedding layer
         del fields["embedding_start"]
         del fields["embedding_dim"]
-    return config.replace(**{key: value for key, value in fields.items() if key not in config.given})
+    return {key: value for key, value in fields.items() if key not in config.given}
 
 
 def default_recipe(config: TrainConfig, task: Task) -> str | None:

@@ -21,17 +21,25 @@ def make_accelerator(config: TrainConfig) -> Accelerator:
     AcceleratorState._reset_state(reset_partial_state=distributed.world() == 1)
     GradientState._reset_state()
     alone = distributed.world() == 1
-    on_cpu = config.device == "cpu" or _many_without_gpu()
+    on_cpu = trains_on_cpu(config)
     # a trunk that is frozen for some epochs has no gradients to wait for
     several = DistributedDataParallelKwargs(find_unused_parameters=config.freeze_epochs is not None)
-    if config.precision == "auto":
-        precision = "bf16" if _has_native_bf16(on_cpu) else "no"
-    else:
-        precision = config.precision
-    accelerator = Accelerator(mixed_precision=precision, cpu=on_cpu, kwargs_handlers=[several])
+    accelerator = Accelerator(mixed_precision=precision_of(config), cpu=on_cpu, kwargs_handlers=[several])
     if alone and distributed.world() > 1:
         atexit.register(distributed.leave)
     return accelerator
+
+
+def precision_of(config: TrainConfig) -> str:
+    """Return the precision of a config; "auto" is the fastest of the device that is as good as float32."""
+    if config.precision != "auto":
+        return config.precision
+    return "bf16" if _has_native_bf16(trains_on_cpu(config)) else "no"
+
+
+def trains_on_cpu(config: TrainConfig) -> bool:
+    """Return whether a config trains on the processor, though there may be an accelerator."""
+    return config.device == "cpu" or _many_without_gpu()
 
 
 def _has_native_bf16(on_cpu: bool) -> bool:

@@ -26,10 +26,8 @@ class Episodes(NamedTuple):
     inner_steps: int
 
     @classmethod
-    def of(cls, config: TrainConfig) -> Episodes | None:
-        """Return the settings of a config; None if batches are not episodes."""
-        if config.episodes == "none":
-            return None
+    def of(cls, config: TrainConfig) -> Episodes:
+        """Return the settings of a config whose batches are episodes."""
         return cls(config.episodes, config.shots, config.inner_lr, config.inner_steps)
 
     def refuse(self, objective: Sum) -> None:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..data import Dataset
-from ..data.augment import Augment
+from ..data.augment import transforms_of
 from ..data.transforms.geometry import Mirror
 from ..expressions import parse_list
 from .class_scores import ClassScores
@@ -68,7 +68,7 @@ def with_or_without_mirror(plan: Plan, embedder: Embedder, device: torch.device)
 
 def mirrors(config: TrainConfig) -> bool:
     """Return whether images are mirrored at random."""
-    return any(isinstance(part, Mirror) for part in Augment.parse(config.augment).parts)
+    return any(isinstance(part, Mirror) for part in transforms_of(config.augment))
 
 
 def without_mirror(augment: str) -> str:

@@ -108,7 +108,8 @@ def make_trainable(
     with named_by(config.origin):
         term = parse_objective(config.objective, **sizes, class_counts=class_counts)
     objective = with_many_classes(as_sum(term), config)
-    return Trainable(embedder, objective, from_features=config.freeze_trunk, episodes=Episodes.of(config))
+    episodes = None if config.episodes == "none" else Episodes.of(config)
+    return Trainable(embedder, objective, from_features=config.freeze_trunk, episodes=episodes)
 
 
 def make_embedder(
@@ -158,7 +159,7 @@ def make_embedder(
         scale=_scale(config, shape),
         text=_text_tower(config, text_length, text_architecture, start),
     )
-    if are_one_model(config) and text_architecture is None:
+    if embedder.text is not None and text_architecture is None and are_one_model(config):
         start_in_shared_space(embedder)
     if config.network_weights is not None:
         trunk.provenance = load_weights(embedder, resolve_source(config.network_weights, start), NETWORK)

@@ -144,14 +144,12 @@ def check_objective(objective: Sum) -> None:
             )
 
 
-def with_two_tower_defaults(config: TrainConfig, start: Path | None = None) -> TrainConfig:
-    """Return the config with the usual settings of two towers for those that were not given.
+def two_tower_defaults(config: TrainConfig, start: Path | None = None) -> dict[str, Any]:
+    """Return the usual settings of two towers, without those that were given.
 
     Models of other libraries begin with small steps, new layers with larger ones. Both halves of one model of images
     and texts begin in the space that they share.
     """
-    if config.text_trunk is None:
-        return config
     usual: dict[str, Any] = {"objective": CLIP_LOSS, "sampler": "random", "ks": KS, "lr_text": 1e-5}
     if ":" in config.trunk:
         usual |= {"lr": 1e-5, "lr_embedding": 1e-3, "lr_proxies": 1e-3}
@@ -159,7 +157,7 @@ def with_two_tower_defaults(config: TrainConfig, start: Path | None = None) -> T
         dim = projection_dim(tokenizer_folder(config, start))
         if dim is not None:
             usual |= {"embedding_dim": dim, "lr_embedding": 1e-5}
-    return config.replace(**{name: value for name, value in usual.items() if name not in config.given})
+    return {name: value for name, value in usual.items() if name not in config.given}
 
 
 def are_one_model(config: TrainConfig) -> bool:

@@ -21,12 +21,12 @@ from ..data.checks.training_items import marks_of
 from ..deep import distributed
 from .checkpoint import preserve_random_state
 from .config import TrainConfig, TrainError
-from .defaults import settle
 from .duration import duration
 from .features import embed, sizes_of
 from .forecast import EnoughTimed
 from .interrupts import Interrupts
 from .run import RunFolder
+from .settle import settle
 from .setup import build
 from .start import START_ITEMS
 from .time_limit import TimeLimit, TimePlan
@@ -111,7 +111,9 @@ def plan_training(config: TrainConfig, limit: TimeLimit, start: Path | None = No
     if distributed.world() > 1:
         raise TrainError("minutes: works on one device, because the processes of several would plan differently")
     before = limit.seconds_left
-    task, settled = settle(config, start)
+    plan = settle(config, start)
+    task = plan.task
+    settled = plan.config
     opening = before - limit.seconds_left
     sides = _sides(config, settled, task)
     speed, batches = measure(config, task, limit, start)

@@ -31,7 +31,7 @@ from ..numerics.types import Ints
 from .checkpoint import preserve_random_state
 from .closed_forms import FORMS, MAX_WIDTH, OF_FEATURES, choose_form, fitted
 from .config import TrainConfig, TrainError
-from .defaults import default_recipe, hub_is_cached, settle
+from .defaults import default_recipe, hub_is_cached
 from .devices import make_accelerator
 from .expected_work import ExpectedWork
 from .features import Floats, all_rows, cached_features, embed, encode, sizes_of, with_rows
@@ -42,6 +42,7 @@ from .network import Trainable, weights_note
 from .recipes import recipe
 from .run import RunFolder, write_json
 from .scoring import raw_items
+from .settle import settle
 from .setup import build, checked
 from .start import start_from_whitening
 from .task import item_shape
@@ -321,16 +322,17 @@ def ladder(
     limit = None if seconds is None else TimeLimit(seconds / 60)
     announce = on_rung or (lambda title: None)
     with preserve_random_state():
-        task, resolved = settle(config.replace(validation=0.0, symmetries="none"), start)
-        config = resolved.replace(validation=config.validation, symmetries=config.symmetries)
-        items = _items(task.train, config.seed)
+        plan = settle(config.replace(validation=0.0, symmetries="none"), start)
+        train = plan.task.train
+        config = plan.config.replace(validation=config.validation, symmetries=config.symmetries)
+        items = _items(train, config.seed)
         if limit is not None:
             items = _items_in_time(items, config, start, limit)
         held = held_out_classes(items, max(splits, untrained_splits), config.seed)
         rungs, weights = _rungs(items, held, splits, config, start, full, announce, ExpectedWork(on_progress), limit)
         out = len(held[0])
         return Ladder(
-            protocol=_protocol(items, task.train, rungs, out),
+            protocol=_protocol(items, train, rungs, out),
             rows=rungs,
             worth=last_worthwhile_rung(rungs),
             weights=weights,
@@ -391,8 +393,9 @@ def default_ladder(config: TrainConfig) -> DefaultLadder:
         return DefaultLadder(False)  # decided without opening the data
     if config.trunk == "auto" and config.pretrained is not True and not hub_is_cached():
         return DefaultLadder(False)
-    task, resolved = settle(config.replace(validation=0.0))
-    if items_of(task.train) == "rows" or default_recipe(resolved, task) is None:
+    plan = settle(config.replace(validation=0.0))
+    task = plan.task
+    if items_of(task.train) == "rows" or default_recipe(plan.config, task) is None:
         return DefaultLadder(False)
     classes = len(task.train.classes)
     without = "The rungs from frozen features to fine-tuning are not compared before the training:"
@@ -867,7 +870,7 @@ def config_for(rung: str, config: TrainConfig) -> TrainConfig:
 
 def _starts_pretrained(config: TrainConfig) -> bool:
     """Return whether the trunk of a config starts from pretrained weights; "auto" depends on the data."""
-    return (settle(config)[1] if config.trunk == "auto" else config).starts_pretrained
+    return (settle(config).config if config.trunk == "auto" else config).starts_pretrained
 
 
 def write_ladder(found: Ladder, run: str | Path) -> None:

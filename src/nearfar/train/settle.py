@@ -1,45 +1,126 @@
-"""What a training does, settled once before it begins: all of its settings, and its data."""
+"""What a training does, settled once before it begins: its settings, the texts in them, and its data."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
+from typing import Any
 
 from ..data import Dataset, Task
 from ..deep.samplers.base import BatchSampler
 from ..deep.samplers.resolve import make_sampler
 from ..trust import TrustError, named_by
 from .config import TrainConfig, TrainError
+from .defaults import chosen_trunk, recipe_defaults
+from .devices import precision_of
 from .listed_pairs import KnownPairBatches, KnownPairs
-from .pairs import TextRows
+from .pairs import TextRows, two_tower_defaults
+from .task import check_data, chosen_sizes, open_data, own_preprocessing, size_when_opened
 
 
 @dataclass(frozen=True)
 class Plan:
     """A training whose settings and data are settled: nothing of it changes afterwards.
 
+    Only whether images are mirrored is decided later, by the features of a pretrained trunk.
+
     Attributes
     ----------
+    asked : TrainConfig
+        Settings as they were given.
     config : TrainConfig
-        Settings, resolved.
+        All settings, resolved.
     task : Task
         The data.
     start : Path or None
         Folder in which a resumed run was started, to which relative paths refer.
-    note : str
-        One sentence on the values of settings that were not given; empty if there is nothing to say.
     known : KnownPairs or None
         Pairs of training items that are used instead of classes.
     texts : TextRows or None
         Texts of the training items, if these are pairs of an image and a text.
+    note : str
+        One sentence on what the features of a pretrained trunk have decided; empty if there is nothing to say.
     """
 
+    asked: TrainConfig
     config: TrainConfig
     task: Task
     start: Path | None = None
-    note: str = ""
     known: KnownPairs | None = None
     texts: TextRows | None = None
+    note: str = ""
+
+
+def settle(
+    config: TrainConfig, start: Path | None = None, given: Task | None = None, known: KnownPairs | None = None
+) -> Plan:
+    """Open the data of a config, unless they are `given`, and resolve all of its settings.
+
+    The data decide on the trunk, the trunk on the recipe, and all of them on the size of the images. So the data are
+    opened once, and again only where images are to be read at another size than that at which they were opened.
+
+    Parameters
+    ----------
+    config : TrainConfig
+        Settings as they were given.
+    start : Path, optional
+        Folder to which relative paths refer that do not exist in the current one.
+    given : Task, optional
+        Data that are used as they are.
+    known : KnownPairs, optional
+        Pairs of the given items, of which batches are made.
+
+    Raises
+    ------
+    TrainError or DataError
+        If a setting is not valid, or the data cannot be used; the message is one line.
+    """
+    begun = config.replace(**_before_the_data(config, start))
+    task = given or open_data(begun, start)
+    chosen = begun.replace(**chosen_trunk(begun, task))
+    chosen = chosen.replace(**own_preprocessing(chosen, start))
+    chosen = chosen.replace(**recipe_defaults(chosen, task))
+    check_data(chosen, task)
+    settled = chosen.replace(**_of_the_data(chosen, task, known))
+    if given is None and size_when_opened(settled) != size_when_opened(begun):
+        task = open_data(settled, start)
+    texts = None if settled.text_trunk is None else TextRows.of(task.train, settled, start)
+    return Plan(asked=config, config=settled, task=task, start=start, known=known, texts=texts)
+
+
+def _before_the_data(config: TrainConfig, start: Path | None) -> dict[str, Any]:
+    """Return the settings that follow from others alone."""
+    found: dict[str, Any] = {}
+    if config.keep == "auto":  # before a recipe sets the objective
+        found["keep"] = "trained" if "objective" in config.given else "best"
+    found |= own_preprocessing(config, start)
+    if config.text_trunk is not None:
+        found |= two_tower_defaults(config, start)
+    return found
+
+
+def _of_the_data(config: TrainConfig, task: Task, known: KnownPairs | None) -> dict[str, Any]:
+    """Return the settings that depend on the items, the trunk or the device."""
+    found: dict[str, Any] = chosen_sizes(config, task)
+    found["precision"] = precision_of(config)
+    if config.freeze_bn is None:
+        found["freeze_bn"] = config.starts_pretrained or config.lora is not None
+    if config.steps is not None:
+        found["epochs"] = ceil(config.steps / len(sampler_of(config, task.train, known)))
+    return found
+
+
+def resumed_settings(config: TrainConfig, begun: TrainConfig) -> TrainConfig:
+    """Return the config of a resumed run, with the trunk, preprocessing and mirroring with which it was begun."""
+    found: dict[str, Any] = {}
+    if config.trunk == "auto":  # with another cache of weights, it would be another trunk
+        found = {"trunk": begun.trunk, "pretrained": begun.pretrained}
+    if "augment" not in config.given:  # features before the training have decided on mirrored images
+        found["augment"] = begun.augment
+    if config.preprocessing is None and found.get("trunk", config.trunk) == begun.trunk:
+        found["preprocessing"] = begun.preprocessing
+    return config.replace(**found)
 
 
 def sampler_of(config: TrainConfig, train: Dataset, known: KnownPairs | None) -> BatchSampler:

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from math import ceil
 from pathlib import Path
 
-import msgspec
 import numpy as np
 from torch import nn
 
 from ..data import Task
 from ..deep.compositions.divide_and_conquer import DivideAndConquer
-from ..deep.networks.embedder import Embedder
 from ..deep.networks.standardize import Standardize
-from ..deep.networks.transformers_trunk import TransformersTrunk
 from ..deep.samplers.base import BatchSampler
 from ..deep.samplers.clusters import ClusterSampler
 from .checkpoint import seed_random_state
 from .chunks import check_chunks
 from .config import TrainConfig, TrainError
-from .defaults import defaults_note, settle
 from .devices import make_accelerator
 from .features import all_rows
 from .listed_pairs import KnownPairs
@@ -27,9 +22,9 @@ from .loop import Loop
 from .many_classes import check_many_classes
 from .mirroring import with_or_without_mirror
 from .network import Trainable, choose_trained, make_trainable, weights_note
-from .pairs import TextRows, check_objective
+from .pairs import check_objective
 from .positives import check_batch_size, check_positives
-from .settle import Plan, sampler_of
+from .settle import Plan, sampler_of, settle
 from .start import start_embedding
 from .task import item_shape
 from .teachers import ask_teachers
@@ -57,37 +52,27 @@ def build(
     TrainError or ValueError
         If a part is not valid; the message is one line.
     """
-    accelerator = make_accelerator(config)
     seed_random_state(config.seed)
-    task, resolved = settle(config, start, given)
-    note = defaults_note(config, resolved, task)
-    may_mirror = trains and not resumed and "augment" not in config.given and resolved.starts_pretrained
-    config = resolved
-    if config.precision != accelerator.mixed_precision:  # set by a recipe or "auto"
-        accelerator = make_accelerator(config)
-        config = config.replace(precision=accelerator.mixed_precision)
-    if config.freeze_bn is None:
-        config = config.replace(freeze_bn=config.starts_pretrained or config.lora is not None)
-    texts = None if config.text_trunk is None else TextRows.of(task.train, config, start)
-    trainable = _new_trainable(config, task, start, resumed, text_length=None if texts is None else texts.length)
-    if trains and texts is None:
-        check_positives(task.train, trainable.objective, config)
-    if trains and texts is None and known is None:
+    plan = settle(config, start, given, known)
+    config = plan.config
+    accelerator = make_accelerator(config)
+    trainable = _new_trainable(plan, resumed)
+    if trains and plan.texts is None:
+        check_positives(plan.task.train, trainable.objective, config)
+    if trains and plan.texts is None and known is None:
         check_batch_size(trainable.objective, config)
-    check_chunks(config, trainable.objective, accelerator)
+    if config.chunk is not None:
+        check_chunks(config.chunk, config.batch_size, trainable.objective, accelerator)
     check_many_classes(config, accelerator)
-    config = _with_pool(config, trainable.embedder)
     if accelerator.num_processes > 1 and accelerator.device.type == "cuda" and not config.freeze_bn:
         trainable = nn.SyncBatchNorm.convert_sync_batchnorm(trainable)
-    if config.steps is not None:
-        config = config.replace(epochs=ceil(config.steps / len(sampler_of(config, task.train, known))))
-    plan = Plan(config=config, task=task, start=start, note=note, known=known, texts=texts)
-    plan = with_or_without_mirror(plan, trainable.embedder, accelerator.device) if may_mirror else plan
+    if trains and not resumed and "augment" not in plan.asked.given and config.starts_pretrained:
+        plan = with_or_without_mirror(plan, trainable.embedder, accelerator.device)
     data = TrainingData.of(plan, trainable.embedder, accelerator)
     if config.embedding_start == "whitening" and not resumed:
         with accelerator.main_process_first():
             start_embedding(trainable.embedder.to(accelerator.device), data.train, config)
-    ask_teachers(trainable.objective, task.train, config, start)
+    ask_teachers(trainable.objective, plan.task.train, config, start)
     if config.patience is not None and data.unseen is None:
         raise TrainError("config: patience needs validation classes, and there are none; leave it out")
     check_clusters(trainable.objective, data.sampler)
@@ -100,13 +85,14 @@ def build(
     )
 
 
-def _new_trainable(
-    config: TrainConfig, task: Task, start: Path | None, resumed: bool, text_length: int | None = None
-) -> Trainable:
-    """Build embedder and objective for a task.
+def _new_trainable(plan: Plan, resumed: bool) -> Trainable:
+    """Build embedder and objective of a plan.
 
     A `resumed` run reads its weights from the checkpoint later; those of a frozen trunk give the features at once.
     """
+    config = plan.config
+    train = plan.task.train
+    text_length = None if plan.texts is None else plan.texts.length
     later = resumed and not config.freeze_trunk and not config.trunk.startswith("transformers:")
     if later:
         bare = config.without_weights()
@@ -114,15 +100,15 @@ def _new_trainable(
         bare = config
     # samplers of classes draw all classes equally often
     if config.sampler.strip() == "random":
-        counts = np.maximum(task.train.class_counts, 1).tolist()
+        counts = np.maximum(train.class_counts, 1).tolist()
     else:
         counts = None
-    shape = item_shape(task.train, config)
+    shape = item_shape(train, config)
     trainable = make_trainable(
         bare,
         shape,
-        len(task.train.classes),
-        start,
+        len(train.classes),
+        plan.start,
         class_counts=counts,
         text_length=text_length,
     )
@@ -130,7 +116,7 @@ def _new_trainable(
     if (
         isinstance(scale, Standardize) and config.network_weights is None
     ):  # a trained network keeps the standardization of its own rows
-        scale.learn(all_rows(task.train))
+        scale.learn(all_rows(train))
     choose_trained(trainable.embedder, config, shape)
     if text_length is not None:
         check_objective(trainable.objective)
@@ -141,8 +127,8 @@ def _new_trainable(
 
 def steps_of_epochs(config: TrainConfig, epochs: float) -> int:
     """Return the number of batches that a number of epochs takes on the data of a config; this opens them."""
-    task, config = settle(config)
-    return max(1, round(epochs * len(sampler_of(config, task.train, None))))
+    plan = settle(config)
+    return max(1, round(epochs * len(sampler_of(plan.config, plan.task.train, None))))
 
 
 def check_clusters(objective: nn.Module, sampler: BatchSampler) -> None:
@@ -162,14 +148,6 @@ def check_clusters(objective: nn.Module, sampler: BatchSampler) -> None:
         if sampler.number != term.number:
             got = f"{sampler.number} clusters and {term.number} groups"
             raise TrainError(f"config: sampler: DivideAndConquer needs one cluster for each group, got {got}")
-
-
-def _with_pool(config: TrainConfig, embedder: Embedder) -> TrainConfig:
-    """Return the config with the pooling of the trunk, which depends on its weights."""
-    module = getattr(embedder.trunk, "module", None)
-    if config.preprocessing is None or not isinstance(module, TransformersTrunk):
-        return config
-    return config.replace(preprocessing=msgspec.structs.replace(config.preprocessing, pool=module.pool))
 
 
 def checked(config: TrainConfig) -> TrainConfig:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..deep.compositions.divide_and_conquer import DivideAndConquer
 from ..deep.networks.adapters import merged
 from ..deep.networks.text_settings import pooling_of
-from ..deep.networks.transformers_trunk import POOLING
+from ..deep.networks.transformers_trunk import IMAGE_POOLING, POOLING
 from ..deep.samplers.clusters import ClusterSampler
 from ..deep.samplers.embedded import EmbeddingSampler
 from ..quoting import count_of
@@ -109,19 +109,22 @@ def restore_weights(
         counts = f"{about['num_classes']} training classes in the run, {now['num_classes']} now"
         raise TrainError(f"resume: the data have other training classes than those of the run ({counts})")
     with fitting(RESUMED, CHANGED):
-        check_same_texts(about, now)
+        check_same_pooling(about, now)
         return _weights_back(loop, tensors, state)
 
 
-def check_same_texts(about: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Raise a TrainError if texts become features in another way now than in a checkpoint."""
+def check_same_pooling(about: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raise a TrainError if a model of transformers makes features in another way now than in a checkpoint."""
     same = all(about.get(name) == now.get(name) for name in ("tokenizer", "prompt", "prompts"))
     for name in ("architecture", "text_architecture"):
-        if POOLING in (now.get(name) or {}):
-            same = same and pooling_of(about[name].get(POOLING)) == pooling_of(now[name][POOLING])
+        settings = now.get(name) or {}
+        if POOLING in settings:
+            same = same and pooling_of(about[name].get(POOLING)) == pooling_of(settings[POOLING])
+        elif settings:
+            same = same and about[name].get(IMAGE_POOLING) == settings[IMAGE_POOLING]
     if not same:
         raise TrainError(
-            "resume: the folder of the text model has another tokenizer, prompt or pooling than in the run; "
+            "resume: the folder of the model has another tokenizer, prompt or pooling than in the run; "
             "restore the folder, or start a new run"
         )
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..data import DataNotFoundError, Dataset, Task, open_task
-from ..data.augment import Augment
+from ..data.augment import transforms_of
 from ..data.checks.training_items import marks_of
 from ..data.dataset import ArrayReader, some
 from ..data.decode import read_shape
@@ -131,33 +131,19 @@ def tokenized(dataset: Dataset, tokens: Tokens) -> Dataset:
     return replace(dataset, kind="row", read=ArrayReader(rows), array=rows)
 
 
-def open_resolved(
-    config: TrainConfig, start: Path | None = None, opened: Task | None = None
-) -> tuple[Task, TrainConfig]:
-    """Open the task of a config, which may be `opened` already, and fill in what depends on it.
-
-    Images have the resolved size, with which a resumed run and the scoring read them, too.
-    """
-    task = opened or open_data(config, start)
-    resolved = resolve(config, task)
-    if _size_when_opened(resolved) != _size_when_opened(config):
-        task = open_data(resolved, start)
-    return task, resolved
-
-
-def with_preprocessing(config: TrainConfig, start: Path | None = None) -> TrainConfig:
-    """Return the config with the preprocessing of its trunk, if the trunk has its own.
+def own_preprocessing(config: TrainConfig, start: Path | None = None) -> dict[str, Any]:
+    """Return how the trunk of a config prepares images, as a setting; none if it was given, or there is none.
 
     It comes before `open_data`, which leaves images of such a trunk as they are.
     """
     if config.preprocessing is not None or ":" not in config.trunk:
-        return config
+        return {}
     from ..deep.networks.trunks import find_preprocessing
 
     weights = None if config.weights_file is None else resolve_source(config.weights_file, start)
     with named_by(config.origin):
         record = find_preprocessing(config.trunk, pretrained=config.pretrained is True, weights=weights)
-    return config.replace(preprocessing=record)
+    return {} if record is None else {"preprocessing": record}
 
 
 def _opened(config: TrainConfig, start: Path | None) -> Task:
@@ -166,7 +152,7 @@ def _opened(config: TrainConfig, start: Path | None) -> Task:
         "test": None if config.test is None else resolve_source(config.test, start),
         "label": config.label,
         "name": config.name,
-        "image_size": _size_when_opened(config),
+        "image_size": size_when_opened(config),
         "skip_bad": config.skip_bad,
         "partial": config.partial,
         "pairs": config.text_trunk is not None,
@@ -184,7 +170,7 @@ def _opened(config: TrainConfig, start: Path | None) -> Task:
     )
 
 
-def _size_when_opened(config: TrainConfig) -> int | None:
+def size_when_opened(config: TrainConfig) -> int | None:
     """Return the side to which images are resized when they are opened; None keeps their sizes."""
     if config.preprocessing is not None:  # images are resized for the trunk when batches are read
         return None
@@ -195,7 +181,7 @@ def _size_when_opened(config: TrainConfig) -> int | None:
 
 def whole_crop(config: TrainConfig) -> ResizedCrop | None:
     """Return the random crop that is applied to the original photographs in training, if any."""
-    for part in Augment.parse(config.augment).parts:
+    for part in transforms_of(config.augment):
         if isinstance(part, ResizedCrop) and part.whole:
             return part
     return None
@@ -225,8 +211,8 @@ def training_items(config: TrainConfig, task: Task, start: Path | None = None) -
     return marks_of(task.train, task.validation, final=config.final is not None)
 
 
-def resolve(config: TrainConfig, task: Task) -> TrainConfig:
-    """Fill in what depends on the data.
+def check_data(config: TrainConfig, task: Task) -> None:
+    """Refuse data that a config cannot be used with.
 
     Raises
     ------
@@ -234,7 +220,7 @@ def resolve(config: TrainConfig, task: Task) -> TrainConfig:
         If there are a text trunk and no texts; if what is trained on and what is tested are not both images, or both
         rows of one length; if images are to be standardized; or if rows have an image size.
     """
-    parts = [part for part in (task.train, task.validation, task.test, task.gallery) if part is not None]
+    parts = parts_of(task)
     _check_alike(parts)
     if config.text_trunk is not None and not all(part.are_pairs for part in parts):
         detail = (
@@ -245,22 +231,35 @@ def resolve(config: TrainConfig, task: Task) -> TrainConfig:
         raise TrainError("config: standardize works only with rows, got images; leave it out")
     if config.image_size is not None and task.train.kind == "row":
         raise TrainError("config: image_size works only with images, got rows; leave it out")
-    if config.trunk == "auto":
-        config = config.replace(trunk="mlp" if task.train.kind == "row" else "conv4")
+
+
+def parts_of(task: Task) -> list[Dataset]:
+    """Return the sets of a task, that of the training first."""
+    return [part for part in (task.train, task.validation, task.test, task.gallery) if part is not None]
+
+
+def chosen_sizes(config: TrainConfig, task: Task) -> dict[str, int]:
+    """Return the sizes of images as settings; none for rows, and where a size was given or none is needed.
+
+    Raises
+    ------
+    TrainError
+        If the trunk takes images of another size only.
+    """
+    found: dict[str, int] = {}
     if config.image_size is None and config.resize is None and task.train.kind == "image":
-        sizes = [sizes_in(part) for part in parts]
+        sizes = [sizes_in(part) for part in parts_of(task)]
         if config.preprocessing is None:
-            config = config.replace(**_image_sizes(config.trunk, sizes))
+            found = _image_sizes(config.trunk, sizes)
         else:
-            config = config.replace(**_sizes_of_trunk(config.preprocessing, sizes, config.trunk))
-    _check_fixed_size(config)
-    return config
+            found = _sizes_of_trunk(config.preprocessing, sizes, config.trunk)
+    _check_fixed_size(config, found.get("image_size", config.image_size))
+    return found
 
 
-def _check_fixed_size(config: TrainConfig) -> None:
+def _check_fixed_size(config: TrainConfig, size: int | None) -> None:
     """Raise a TrainError for a size that a trunk with a fixed grid of patches does not support."""
     record = config.preprocessing
-    size = config.image_size
     if record is None or size is None or not record.fixed_size or record.image_size == (size, size):
         return
     raise TrainError(

@@ -21,6 +21,7 @@ from .checkpoint import first_weights, load_tensors, load_tree, save_tensors
 from .choice import choose_model, chooses, interpolate
 from .chunks import backward_of_chunks
 from .config import TrainConfig, TrainError
+from .defaults import defaults_note
 from .duration import RunTimer
 from .interrupts import Interrupts
 from .loading import build_embedder, with_best_weights
@@ -30,6 +31,7 @@ from .metric import MetricChoice, add_metric
 from .monitor import score_unseen_and_seen
 from .optim import rate_factor, set_rates
 from .run import Run, RunFolder, open_run
+from .settle import resumed_settings
 from .setup import build, checked
 from .state import (
     Position,
@@ -143,24 +145,12 @@ def _train_in(
     timing: TimePlan | None = None,
 ) -> Run:
     if resume:
-        config = _with_original_preprocessing(config, folder)
+        config = resumed_settings(config, begun=TrainConfig.from_json(folder.config))
     loop = build(config, folder.start, resumed=resume and folder.last.exists())
     with Interrupts() as interrupts, matmul_precision(config.matmul_precision):
         trainer = Trainer(loop, folder, interrupts, resume=resume, progress=progress, watchers=watchers, timing=timing)
         with folder.mention_kept_checkpoint():
             return trainer.run()
-
-
-def _with_original_preprocessing(config: TrainConfig, folder: RunFolder) -> TrainConfig:
-    """Return the config of a resumed run, with the preprocessing that its trunk had at the start."""
-    begun = TrainConfig.from_json(folder.config)
-    if config.trunk == "auto":  # with another cache of weights, it would be another trunk
-        config = config.replace(trunk=begun.trunk, pretrained=begun.pretrained)
-    if "augment" not in config.given:  # features before the training have decided on mirrored images
-        config = config.replace(augment=begun.augment)
-    if config.preprocessing is None and begun.trunk == config.trunk:
-        return config.replace(preprocessing=begun.preprocessing)
-    return config
 
 
 class Trainer:
@@ -255,8 +245,9 @@ class Trainer:
     def _first_line(self) -> str:
         """Return what is known before the first batch: the protocol, the weights, the defaults, and the time."""
         data = self.loop.data
+        defaults = defaults_note(data.plan.asked, data.config, data.task)
         planned = "" if self.timing is None else self.timing.sentence
-        sentences = (protocol_note(data.config, data.task), self.loop.weights, data.plan.note, planned)
+        sentences = (protocol_note(data.config, data.task), self.loop.weights, defaults, data.plan.note, planned)
         return " ".join(filter(None, sentences))
 
     # The loop

@@ -12,7 +12,7 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from ..data import Dataset, Task
-from ..data.augment import Augment
+from ..data.augment import Augment, transforms_of
 from ..data.loader import Loader, TaggedBatches, make_loader
 from ..data.transforms.geometry import Crop, ResizedCrop
 from ..deep import distributed
@@ -140,7 +140,7 @@ def _loader(config: TrainConfig, train: Dataset, sampler: BatchSampler, *, pin_m
     crop = whole_crop(config)
     if train.kind == "image" and crop is not None:
         sizes = {"image_size": crop.size or config.image_size, "crop": crop}
-    elif train.kind == "image" and (config.preprocessing is None or _crops(Augment.parse(config.augment))):
+    elif train.kind == "image" and (config.preprocessing is None or _crops(config)):
         sizes = {"image_size": config.resize or config.image_size, "resizing": resizing_of(config)}
     elif train.kind == "image":
         sizes = image_sizes_of(config)
@@ -149,18 +149,19 @@ def _loader(config: TrainConfig, train: Dataset, sampler: BatchSampler, *, pin_m
     return make_loader(train, batch_sampler=batches, **how, **sizes)
 
 
-def _crops(augment: Augment) -> bool:
-    return any(isinstance(part, Crop | ResizedCrop) for part in augment.parts)
+def _crops(config: TrainConfig) -> bool:
+    """Return whether images are cropped at random."""
+    return any(isinstance(transform, Crop | ResizedCrop) for transform in transforms_of(config.augment))
 
 
 def _augment(config: TrainConfig) -> Augment:
-    """Return the random transforms; crops without a size get the size that the trunk requires."""
-    augment = Augment.parse(config.augment, torch.Generator()).train()
-    # this crop is applied when items are read
-    augment.parts = [part for part in augment.parts if part != whole_crop(config)]
-    if config.preprocessing is not None and config.image_size is not None:
-        augment.parts = [
-            replace(part, size=config.image_size) if isinstance(part, Crop | ResizedCrop) and not part.size else part
-            for part in augment.parts
-        ]
+    """Return the random transforms of a batch; crops without a size get the size that the trunk requires."""
+    augment = Augment(generator=torch.Generator()).train()
+    when_read = whole_crop(config)
+    for transform in transforms_of(config.augment):
+        if transform == when_read:
+            continue
+        if config.preprocessing is not None and isinstance(transform, Crop | ResizedCrop) and not transform.size:
+            transform = replace(transform, size=config.image_size or transform.size)
+        augment.parts.append(transform)
     return augment

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from ...io.hub_access import hub_cache_if_offline
 from ...io.untrusted import parse_json
+from ...settings import no_option
 from .hubs import Start, check_options, installed, of_torchvision, unreachable
 from .pooling import pool_features
 from .preprocessing import Preprocessing, make, of_processor
@@ -28,6 +29,9 @@ POOLERS = ("pooler.", "head.")
 """Prefixes of the names of the weights that pool the tokens of a model to one vector."""
 POOLING = "text_pooling"
 """Name of the pooling of a text model among its settings in a checkpoint."""
+IMAGE_POOLING = "image_pooling"
+"""Name of the pooling of a model of images among its settings in a checkpoint."""
+IMAGE_POOLS = ("tokens", "pooler", "cls", "avg", "gem")
 SIGLIP = ("siglip", "siglip2")
 TEXT_HALVES = {"siglip_text_model": "SiglipTextModel", "siglip2_text_model": "Siglip2TextModel"}
 SIGLIP_DIM = 768
@@ -239,7 +243,7 @@ def build(name: str, shape: tuple[int, ...], start: Start, **options: Any) -> tu
         trunk.untrained = [key for key, _ in trunk.inner.named_parameters()] if missing is None else missing
         return trunk, where
     inner = getattr(model, "vision_model", model)  # models of images and texts have two towers
-    trunk = TransformersTrunk(inner, "tokens" if start.preprocessing is None else start.preprocessing.pool)
+    trunk = TransformersTrunk(inner, _pool_of_images(name, start))
     trunk.projection = _projection(model, "visual_projection")
     trunk.untrained = [key for key, _ in inner.named_parameters()] if missing is None else missing
     return trunk, where
@@ -263,6 +267,16 @@ def _of_texts(model: nn.Module, name: str, start: Start, options: Mapping[str, A
     if start.architecture is not None:
         return TransformersTextTrunk(text_half(model), pooling_of(start.architecture.get(POOLING)))
     return build_text_trunk(model, Path(name) if Path(name).is_dir() else None, options)
+
+
+def _pool_of_images(name: str, start: Start) -> str:
+    """Return how a model of images pools: as its checkpoint says, or as its preprocessing does."""
+    stored = (start.architecture or {}).get(IMAGE_POOLING)
+    if stored is None:
+        return "tokens" if start.preprocessing is None else start.preprocessing.pool
+    if stored not in IMAGE_POOLS:
+        raise TrunkError(f"transformers:{name}: {no_option(IMAGE_POOLS, IMAGE_POOLING, stored)}")
+    return str(stored)
 
 
 def _projection(model: nn.Module, name: str) -> Tensor | None:
@@ -337,7 +351,7 @@ def _quiet(transformers: Any) -> Iterator[None]:
 
 def _of_architecture(transformers: Any, architecture: Mapping[str, Any]) -> Any:
     """Build a model from the settings in a checkpoint, which may come from a stranger."""
-    ours = ("model_type", "transformers_version", POOLING)
+    ours = ("model_type", "transformers_version", POOLING, IMAGE_POOLING)
     settings = {key: value for key, value in architecture.items() if key not in ours}
     check_options("transformers", settings)
     kind = str(architecture["model_type"])
@@ -354,7 +368,9 @@ def architecture_of(trunk: TransformersTrunk) -> dict[str, Any]:
     left_out = ("auto_map", "_name_or_path", "dtype", "torch_dtype")  # code, a path, and dtypes: weights are float32
     settings = {key: value for key, value in settings.items() if key not in left_out}
     pooling = getattr(trunk, "pooling", None)
-    if pooling is not None:
+    if pooling is None:
+        settings[IMAGE_POOLING] = trunk.pool
+    else:
         settings[POOLING] = msgspec.to_builtins(pooling)
     return settings
 
