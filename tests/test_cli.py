@@ -24,14 +24,14 @@ import nearfar.evaluation
 from nearfar import cli
 from nearfar.catalog import METHODS
 from nearfar.cli.given import make_config
-from nearfar.cli.listing import description
-from nearfar.cli.reporting import pictures_of
 from nearfar.data import images_from, open_dataset
 from nearfar.deep.networks.weights import pickles_are_safe
 from nearfar.extras import NEEDS, PACKAGES, hint
 from nearfar.index import Index
 from nearfar.train import recipe_names
 from nearfar.train.paper_tables import table_names
+from nearfar.workflows.listing import description
+from nearfar.workflows.reporting import pictures_of
 
 from . import forking
 from .commands import run
@@ -71,7 +71,7 @@ def test_help_loads_nothing_heavy():
 
 
 def test_the_doctor_names_what_is_there_and_what_is_missing(capsys, monkeypatch):
-    from nearfar.cli import diagnosing
+    from nearfar.workflows import diagnosing
 
     monkeypatch.setattr(diagnosing, "import_error", lambda name: "")  # imports of all packages take seconds
     found = diagnosing.installed
@@ -90,7 +90,7 @@ def test_the_doctor_names_what_is_there_and_what_is_missing(capsys, monkeypatch)
 
 
 def test_the_doctor_names_what_is_there_and_cannot_be_imported(capsys, monkeypatch, tmp_path):
-    from nearfar.cli import diagnosing
+    from nearfar.workflows import diagnosing
 
     monkeypatch.setattr(diagnosing, "PACKAGES", {"timm": "vision", "peft": "vision"})
     for name, error in {
@@ -127,7 +127,7 @@ def test_packages_of_single_settings_are_missed_before_training(capsys, monkeypa
 
 
 def test_the_doctor_names_a_required_package_that_is_missing(capsys, monkeypatch):
-    from nearfar.cli import diagnosing
+    from nearfar.workflows import diagnosing
 
     monkeypatch.setattr(diagnosing, "import_error", lambda name: "")
     found, present = diagnosing.installed, diagnosing.find_spec
@@ -146,8 +146,8 @@ def test_the_doctor_names_a_required_package_that_is_missing(capsys, monkeypatch
 
 
 def test_the_doctor_says_what_every_extra_is_for():
-    from nearfar.cli.diagnosing import NEEDED_BY
     from nearfar.extras import PACKAGES
+    from nearfar.workflows.diagnosing import NEEDED_BY
 
     assert set(NEEDED_BY) == set(PACKAGES.values())
 

@@ -10,11 +10,11 @@ pytest.importorskip("torch")
 
 import nearfar
 import nearfar.evaluation
-from nearfar.cli.fitting import fit_to, make_learner
 from nearfar.data import open_dataset, open_task
 from nearfar.models import load_learner
 from nearfar.train import TrainConfig, embed_run, evaluate_run, train
 from nearfar.train.closed_forms import best_form
+from nearfar.workflows.fitting import fit, make_learner
 
 from . import forking
 from .commands import run
@@ -339,7 +339,7 @@ def test_few_classes_are_halved(tmp_path):
     y = np.repeat(["a", "b", "c"], 20)
     X = rng.normal(size=(60, 5)) + 4 * np.eye(3, 5)[np.arange(60) // 20]
     np.savez(tmp_path / "rows.npz", X=X, y=y)
-    out = fit_to(str(tmp_path / "rows.npz"), "RCA()", tmp_path / "rca.safetensors")
+    out = fit(str(tmp_path / "rows.npz"), "RCA()", tmp_path / "rca.safetensors")
     assert "60 rows of 3 classes, too few to hold any out; one half of each class is for learning" in out
     assert "30 queries of 3 classes" in out
 

@@ -302,7 +302,7 @@ def test_bad_questions_for_duplicates_are_one_line(index, capsys, monkeypatch, t
 
 @pytest.mark.parametrize("protocol", ["verification", "identification"])
 def test_wrong_options_are_refused_before_anything_is_embedded(rows, capsys, monkeypatch, tmp_path, protocol):
-    monkeypatch.setattr("nearfar.cli.verification.open_with_gallery", lambda *_, **__: pytest.fail("embedded"))
+    monkeypatch.setattr("nearfar.workflows.verification.embed_source", lambda *_, **__: pytest.fail("embedded"))
     words = ["evaluate", rows, "--protocol", protocol]
     code, _, err = run(capsys, monkeypatch, *words, "--far", "0.01", "--far", "2")
     assert (code, err) == (2, "nearfar: --far: expected rates between 0 and 1, got 0.01, 2.0\n")

@@ -9,7 +9,6 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import nearfar
 from nearfar import DiscriminantWhitening
-from nearfar.cli.fitting import check_linear, fit_standardized
 from nearfar.evaluation import evaluate
 from nearfar.numerics.whitening import (
     CANDIDATES,
@@ -18,6 +17,7 @@ from nearfar.numerics.whitening import (
     mean_precision_at_r,
     unit_rows,
 )
+from nearfar.workflows.fitting import check_linear, fit_standardized
 from tests.learners import data
 from tests.references.discriminant_whitening import metric
 

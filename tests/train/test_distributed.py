@@ -13,10 +13,11 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from nearfar.cli.launching import MESSAGE_FOLDER, first_failure
+from nearfar.cli.advice import HOW_TO_CONTINUE
 from nearfar.cli.own_code import folder_of_own_modules
 from nearfar.train import TrainConfig, TrainError, open_run, train
 from nearfar.train.checkpoint import load_tensors, read_about
+from nearfar.train.launching import MESSAGE_FOLDER, first_failure
 from nearfar.train.network import Trainable
 from tests.commands import run
 
@@ -295,7 +296,7 @@ def test_what_ended_first_is_said_alone(tmp_path, failures, words, expected) -> 
     for at, word in enumerate(words):
         (tmp_path / str(at)).write_text(word)
         os.utime(tmp_path / str(at), ns=(at, at))
-    assert first_failure(tmp_path, failures).startswith(expected)
+    assert first_failure(tmp_path, failures, HOW_TO_CONTINUE["train"]).startswith(expected)
 
 
 @pytest.mark.slow

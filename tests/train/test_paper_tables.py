@@ -137,7 +137,7 @@ def test_the_command_refuses_a_table_without_seeds(seeds, tmp_path, capsys, monk
 
 
 def test_a_quiet_command_does_not_print_the_table(tmp_path, capsys, monkeypatch) -> None:
-    monkeypatch.setattr("nearfar.cli.paper_tables.reproduce_to", lambda *args, **settings: "the table")
+    monkeypatch.setattr("nearfar.workflows.comparing.reproduce_table", lambda *args, **settings: "the table")
     words = ["compare", "digits", "--recipe", "jrd/ablation", "--out", tmp_path / "runs"]
     assert command(capsys, monkeypatch, *words) == (0, "the table\n", "")
     assert command(capsys, monkeypatch, *words, "--quiet") == (0, "", "")

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from nearfar.cli.fitting import fit_to
 from nearfar.evaluation import evaluate
 from nearfar.report import report_run
 from nearfar.train import TrainError, embed_run, evaluate_run, load_embedder, train
 from nearfar.train.scoring import task_of
+from nearfar.workflows.fitting import fit
 from tests.commands import run as command
 
 
@@ -114,7 +114,7 @@ def test_unequal_units_are_remarked_until_they_are_standardized(table, tmp_path,
     for standardize in (False, True):
         run = train(config_of(table, small, standardize=standardize), tmp_path / f"{standardize}", progress=False)
         told[standardize] = any("--standardize" in remark for remark in evaluate_run(run).remarks)
-        fitted = fit_to(str(table), "RCA()", tmp_path / f"{standardize}.safetensors", standardize=standardize)
+        fitted = fit(str(table), "RCA()", tmp_path / f"{standardize}.safetensors", standardize=standardize)
         assert ("--standardize" in fitted) is not standardize
     assert told == {False: True, True: False}
 

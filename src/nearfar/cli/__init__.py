@@ -23,6 +23,7 @@ from ..extras import NEEDS, hint, require
 from ..io.untrusted import DEEPEST, images_from
 from ..progress import listening
 from ..quoting import PATH, shorten
+from ..train.launching import LAUNCHER, leave_message
 from ..trust import trusting
 from . import (
     adapting,
@@ -44,10 +45,10 @@ from . import (
 from .advice import HOW_TO_CONTINUE, memory_advice, skip_bad_advice, with_setting
 from .bars import progress_bars
 from .encoding import WRITABLE, printable, say
-from .launching import LAUNCHER, leave_message, print_message
 from .misspelled import parser_message, suggest_near_path
 from .options import RUN, ItemOptions, Out, Overwrite, Trust
 from .own_code import cause_in_own_code, importing_own_modules, message_on_own_code
+from .processes import print_message
 from .signals import Stopping, exit_code
 
 MAX_MESSAGE_LENGTH = 1500

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from ..progress import Bars, Listener
-from .launching import is_first_process
+from ..train.launching import is_first_process
 
 
 def progress_bars(words: Sequence[str]) -> Listener | None:

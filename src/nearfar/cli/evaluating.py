@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -25,11 +25,7 @@ from .options import (
     Trust,
     with_default,
 )
-from .outcome import Outcome, as_json
 from .outputs import check_out
-
-if TYPE_CHECKING:
-    from ..models.embedded import Selection
 
 Measured = Literal["retrieval", "subsets", "verification", "identification", "few-shot", "one-shot-runs"]
 
@@ -158,6 +154,8 @@ def evaluate(
     check_distance(distance, protocol, classifier)
     if items.label is not None and protocol == "one-shot-runs":
         raise ValueError("--label: does not work with --protocol one-shot-runs, which does not read a table")
+    from ..workflows.evaluating import evaluate as score
+    from ..workflows.outcome import as_json
     from .selecting import select_items
 
     episode_options = {"ways": ways, "shots": shots, "queries": queries, "episodes": episodes, "classifier": classifier}
@@ -168,46 +166,15 @@ def evaluate(
     selection = select_items(
         data, classes, label=items.label, name=items.name, skip_bad=items.skip_bad, files=[source], **how
     )
-    options |= {"dims": dims, "storage": storage, "theory": theory}
+    chosen: dict[str, Any] = {"ks": ks, "rerank": rerank, "dims": dims, "storage": storage, "theory": theory}
+    chosen |= {"fars": fars, "pairs": pairs, **given}
     with images_from(*items.images), trusting(*trust):
-        found = scored_by(protocol, source, selection, options, FEW_SHOT | given)
+        found = score(source, selection, protocol=protocol, **chosen)
     if out is not None:
         with atomic_write(out) as file:
             file.write(f"{as_json(found.data)}\n".encode())
     if not quiet:
         say(as_json(found.data) if json else found.text)
-
-
-def scored_by(
-    protocol: str, source: Path, selection: Selection, options: Mapping[str, Any], episodes: Mapping[str, Any]
-) -> Outcome:
-    """Return the scores by a protocol, with its options and the settings of few-shot episodes."""
-    if protocol == "retrieval":
-        from .scoring import Variant, score
-
-        variant = Variant(options["rerank"], options["dims"], options["storage"])
-        found = score(source, selection, options["ks"], variant)
-        if not options["theory"]:
-            return found
-        from .theory import score_theory
-
-        more = score_theory(source)
-        return Outcome(f"{found.text}\n\n{more.text}", found.data | {"theory": more.data})
-    if protocol == "subsets":
-        from .theory import score_subsets
-
-        return score_subsets(source, selection, options["ks"])
-    if protocol == "verification":
-        from .verification import score_verification
-
-        return score_verification(source, selection, options["pairs"], options["far"])
-    if protocol == "identification":
-        from .verification import score_identification
-
-        return score_identification(source, selection, options["far"])
-    from .few_shot import score_few_shot
-
-    return score_few_shot(protocol, source, selection, dict(episodes))
 
 
 def check_json_file(out: Path) -> None:

@@ -36,10 +36,10 @@ def data(
     out
         Write to this .zip instead of the cache.
     """
-    from ..data.public import PUBLIC, fetch, public_set
+    from ..data.public import fetch, public_set, summaries
 
     if name is None:
-        say("\n".join(one.summary for one in PUBLIC.values()))
+        say(summaries())
         return
     known = public_set(name)
     if out is not None:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from importlib import import_module
-from inspect import signature
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from ..expressions import Call, ExpressionError, Node, is_plain, parse, plain, settings_of, shown
 from ..io.untrusted import images_from
-from ..progress import stage
 from .encoding import say
+from .given import refuse_beside_final
 from .options import (
     DATA,
     TRAINING,
@@ -25,13 +20,6 @@ from .options import (
     SplitOptions,
 )
 from .outputs import check_out
-
-if TYPE_CHECKING:
-    from ..data import Dataset, Task
-    from ..numerics.types import AnyArray
-
-EXPECTED = "a learner such as 'GMML(t=0.3)'"
-ENOUGH = 4  # minimum number of classes to hold some out: two to learn from and two to test on
 
 
 def fit(
@@ -76,233 +64,17 @@ def fit(
     final
         Fit on all of DATA, without a test. Use it for the model to deploy, after a fit without --final has scored it.
     """
+    from ..workflows.fitting import fit as fit_learner
+
     check_out(out, overwrite=overwrite)
+    if final:
+        held_out = {"test": split.test, "test_class": split.test_classes or None}
+        held_out["split"] = None if split.split == "classes" else split.split
+        refuse_beside_final(held_out, "fits on all of DATA, without a test")
     how: dict[str, Any] = {"test": split.test, "test_classes": split.test_classes, "split": split.split or "classes"}
     how |= {"label": items.label, "name": items.name, "skip_bad": items.skip_bad, "standardize": standardize}
     how |= {"distance": distance, "final": final, "seed": seed}
     with images_from(*items.images):
-        lines = fit_to(data, learner, out, **how)
+        lines = fit_learner(data, learner, out, **how)
     if not quiet:
         say(lines)
-
-
-def fit_to(
-    data: str,
-    text: str,
-    out: Path,
-    *,
-    test: str | None = None,
-    test_classes: Sequence[str] = (),
-    split: Literal["classes", "rows"] = "classes",
-    label: str | None = None,
-    name: str | None = None,
-    standardize: bool = False,
-    distance: str | None = None,
-    seed: int = 0,
-    skip_bad: bool = False,
-    final: bool = False,
-) -> str:
-    """Fit and save a learner. Return the table of its scores on the test classes, or one line if it is final."""
-    import numpy as np
-
-    from ..data.checks.columns import scale_warning
-    from ..data.checks.inspection import few_test_classes
-    from ..data.checks.training_items import marks_of
-    from ..data.items import flat_rows
-    from ..data.open import open_whole
-    from ..io.sources import SourceKind, kind_by_name
-    from ..models.embedded import reconstruction
-    from ..train.closed_forms import best_form
-    from .given import refuse_beside_final
-    from .scoring import score_learner
-
-    if kind_by_name(out) is SourceKind.EMBEDDINGS:  # the other commands would read a file of this name as embeddings
-        raise ValueError(f"--out: {out}: expected a file that ends in .safetensors")
-    learner = make_learner(text, seed)
-    if standardize:
-        check_linear(learner)
-    if final:
-        held_out = {"test": test, "test_class": test_classes or None, "split": None if split == "classes" else split}
-        refuse_beside_final(held_out, "fits on all of DATA, without a test")
-        task = open_whole(data, label=label, name=name, skip_bad=skip_bad)
-    else:
-        how: dict[str, Any] = {"label": label, "name": name, "seed": seed, "skip_bad": skip_bad}
-        task = task_to_fit(data, test=test, test_classes=test_classes, split=split, **how)
-    X = flat_rows(task.train)
-    scale = None
-    with stage("fitting"):
-        if standardize:
-            scale = fit_standardized(learner, X, task.train.labels)
-        else:
-            learner.fit(X, task.train.labels)
-    if task.train.columns:
-        learner.feature_names_in_ = np.array(task.train.columns, dtype=object)
-    learner.distance_of_rows_ = distance_of_rows(data, task.train, X, standardize=standardize)
-    choice = set_distance(learner, distance)
-    learner.save(out)
-    marks_of(task.train, task.validation, final=final).add_to(out)
-    about = f"{task.protocol}{reconstruction(learner, task.train, 'training items')} {choice}"
-    if final:
-        return f"{about}\nSaved {out}: a final model, which cannot be scored; fit without --final to get a score."
-    with stage("choosing a closed form"):
-        form = best_form(X, task.train.labels, task.train.groups, of_table=task.train.kind == "row", seed=seed)
-    scored = score_learner(learner, task.test, task.gallery, scale, form)
-    remarks = [few_test_classes(int(np.count_nonzero(task.test.class_counts)), task.test.kind, task.protocol)]
-    if is_linear(learner) and not standardize:
-        remarks.append(scale_warning(task.train))
-    listed = [f"- {remark}" for remark in remarks if remark]
-    if listed:
-        listed.insert(0, "")
-    return "\n".join([about, scored, *listed, "", f"Saved {out}"])
-
-
-def distance_of_rows(data: str, items: Dataset, rows: AnyArray, *, standardize: bool) -> str:
-    """Return the distance by which training rows are compared without a learner.
-
-    It is Euclidean for measurements and for standardized columns, whose cosine would depend on their means; else the
-    one that their file states, or by which the rows compare best.
-    """
-    from ..evaluation import best_distance
-    from ..models.embedded import are_measurements, recorded_distance
-
-    if standardize or are_measurements(items):
-        return "euclidean"
-    recorded = recorded_distance(Path(data))
-    if recorded:
-        return recorded
-    with stage("choosing the distance"):
-        return best_distance(rows, items.labels, groups=items.groups)
-
-
-def set_distance(learner: Any, asked: str | None) -> str:
-    """Set the distance of a fitted learner; return a sentence on why it is this one."""
-    if asked is not None:
-        learner.set_distance(asked)
-        return f"Compared by {asked} distance, as --distance says."
-    if learner.distance_ != "euclidean":  # all other learners leave the choice to the rows
-        return f"Compared by {learner.distance_} distance, for which {type(learner).__name__} is made."
-    learner.set_distance(learner.distance_of_rows_)
-    return f"Compared by {learner.distance_} distance, as the training rows before the learner."
-
-
-def task_to_fit(
-    data: str, *, test: str | None, test_classes: Sequence[str], split: Literal["classes", "rows"], **how: Any
-) -> Task:
-    """Open the data and split it: by classes, or into halves of each class if there are too few classes."""
-    from ..data import open_task
-
-    task = halves(data, **how) if test is None and not test_classes and split == "classes" else None
-    return task or open_task(data, test=test, test_classes=test_classes, split=split, validation=0.0, **how)
-
-
-def is_linear(learner: Any) -> bool:
-    """Return whether the distances of a learner depend on its components only."""
-    from ..estimators.mahalanobis import Mahalanobis
-
-    return isinstance(learner, Mahalanobis) and not learner._matrices and not getattr(learner, "normalize", False)
-
-
-def check_linear(learner: Any) -> None:
-    """Raise a ValueError if a learner is not linear."""
-    if not is_linear(learner):
-        raise ValueError(
-            f"--standardize: {type(learner).__name__} is not a linear learner; standardize the rows beforehand"
-        )
-
-
-def fit_standardized(learner: Any, X: AnyArray, labels: AnyArray) -> AnyArray:
-    """Fit a linear learner on standardized columns, and rescale its components for the original columns.
-
-    Returns
-    -------
-    ndarray of shape (d,)
-        Standard deviations of the columns.
-    """
-    import numpy as np
-    from sklearn.preprocessing import StandardScaler
-
-    scaler = StandardScaler().fit(X)
-    learner.fit(scaler.transform(X), labels)
-    learner.components_ = learner.components_ / scaler.scale_
-    learner.column_scale_ = scaler.scale_  # for the report, which fits it again
-    if hasattr(learner, "mean_"):  # L ((x - m) / s - mean) = L / s (x - (m + s mean))
-        learner.mean_ = scaler.mean_ + scaler.scale_ * learner.mean_
-    if hasattr(learner, "view_components_"):  # parts of the components, which need the same scale
-        scales = np.split(scaler.scale_, np.cumsum(learner.view_sizes_)[:-1])
-        learner.view_components_ = [L / scale for L, scale in zip(learner.view_components_, scales, strict=True)]
-    return np.asarray(scaler.scale_)
-
-
-def halves(
-    data: str, seed: int, label: str | None = None, name: str | None = None, skip_bad: bool = False
-) -> Task | None:
-    """Return a task that learns from one half of every class; None if there are enough classes to hold some out."""
-    import numpy as np
-
-    from ..data import Task
-    from ..data.dataset import check_seed
-    from ..data.items import left_out
-    from ..data.open import open_source
-
-    source = open_source(data, label=label, name=name, skip_bad=skip_bad)
-    items = source.items
-    if source.roles is not None or len(items.classes) >= ENOUGH:
-        return None
-    check_seed(seed)
-    order = np.random.default_rng(seed).permutation(len(items))
-    order = order[np.argsort(items.labels[order], kind="stable")]
-    what = f"{items.name}: {len(items):,} {items.kind}s of {len(items.classes)} classes, too few to hold any out"
-    how = f"one half of each class is for learning, the other for the test (seed {seed})"
-    protocol = f"{what}; {how}{left_out(items)}."
-    learned, tested = (items.subset(np.sort(half)) for half in (order[::2], order[1::2]))
-    return Task(name=items.name, train=learned, validation=None, test=tested, gallery=None, protocol=protocol)
-
-
-def make_learner(text: str, seed: int = 0) -> Any:
-    """Build a learner from text; the text is parsed, never run as code.
-
-    Parameters
-    ----------
-    text : str
-        Such as "LMNN(n_neighbors=5)"; a setting may be another learner.
-    seed : int
-        `random_state` of learners that have this setting, unless the text sets it.
-
-    Raises
-    ------
-    ValueError
-        For anything but names of learners and keyword literals.
-    """
-    try:
-        return _built(parse(text, EXPECTED), seed)
-    except ExpressionError as error:
-        raise ValueError(f"LEARNER: {error}") from error
-
-
-def _built(node: Node, seed: int) -> Any:
-    if not isinstance(node, Call):
-        raise ExpressionError(f"{shown(str(node))} is not {EXPECTED}")
-    make = _found(node.name)
-    takes = signature(make).parameters
-    settings = settings_of(node, takes, lambda value: plain(value) if is_plain(value) else _built(value, seed))
-    drawn = {"random_state": seed} if "random_state" in takes else {}
-    return make(**drawn | settings)
-
-
-def _found(name: str) -> Any:
-    """Return a class of the catalog that fits and transforms."""
-    from ..catalog import BY_NAME, missing
-
-    method = BY_NAME.get(name)
-    if method is None:
-        raise ExpressionError(missing(name))
-    if method.takes == "targets":
-        raise ExpressionError(f"{name} learns from numbers, not from classes; use {name}().fit(X, y) in Python")
-    found = getattr(import_module(method.module), name)
-    if not all(hasattr(found, verb) for verb in ("fit", "transform", "save")):
-        if method.kind == "wrapper":
-            where = "Python"
-        else:
-            where = "`nearfar train --objective` or Python"
-        raise ExpressionError(f"{name} is a {method.kind}, not a learner; use it in {where}")
-    return found

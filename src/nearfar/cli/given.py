@@ -77,6 +77,13 @@ def refuse_beside_final(chosen: Mapping[str, Any], what_final_does: str) -> None
         raise ValueError(f"{option}: does not work with --final, which {what_final_does}; leave it out")
 
 
+def refuse_beside_table(given: Mapping[str, object]) -> None:
+    """Refuse options with a table of a paper, which determines what is trained."""
+    for name, value in given.items():
+        if value:
+            raise ValueError(f"--{name}: does not work with a table of a paper, which defines its rows; leave it out")
+
+
 def varied_settings(vary: tuple[str, ...]) -> dict[str, list[Any]]:
     """Return the distinct values of every setting that is given as name=value."""
     found: dict[str, list[Any]] = {}

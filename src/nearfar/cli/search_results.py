@@ -115,15 +115,6 @@ def remark_outside(pictures: NamedReader) -> None:
         say(f"nearfar: a picture is not shown: {why}", file=sys.stderr)
 
 
-def write_table(out: Path, heading: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Write a .csv, completely or not at all."""
-    from ..io.atomic_files import atomic_write
-    from ..io.cells import write_rows
-
-    with atomic_write(out, "w", newline="", encoding="utf-8", errors="surrogateescape") as handle:
-        write_rows(handle, [heading, *rows])
-
-
 def write_hits(
     out: Path,
     store: Store,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from ..io.cells import write_table
 from ..io.untrusted import images_from
 from ..quoting import count_of
 from ..trust import trusting
@@ -25,7 +26,6 @@ from .search_results import (
     remark_outside,
     write_groups,
     write_hits,
-    write_table,
 )
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from ..io.untrusted import images_from
+from ..train.launching import is_first_process
 from ..trust import trusting
 from .encoding import say
-from .given import given, make_config, refuse_beside_final, varied_settings
+from .given import given, make_config, refuse_beside_final, refuse_beside_table, varied_settings
 from .ladder import check_ladder_options, printers_of_ladder, time_limit
-from .launching import is_first_process, launch
 from .options import (
     ABOUT_DATA,
     COMPARISON,
@@ -29,6 +29,7 @@ from .options import (
     setting,
 )
 from .outputs import check_table
+from .processes import launch
 
 Objectives = Annotated[tuple[str, ...], Parameter(name="--objective", show_default=False, group=TRAINING)]
 
@@ -95,7 +96,7 @@ def train(
     from ..train import climb
     from ..train import train as run_training
     from ..train.final import final_summary, train_final
-    from .scoring import score_run
+    from ..workflows.scoring import score_run
 
     check_ladder_options(ladder, rung, resume=resume, devices=devices)
     progress = not quiet and is_first_process()
@@ -182,8 +183,8 @@ def compare(
     """
     from ..train.climbing import watched_ladder
     from ..train.paper_tables import is_table
-    from .paper_tables import refuse_beside_table, reproduce_to
-    from .scoring import compare_to
+    from ..workflows.comparing import compare as compare_objectives
+    from ..workflows.comparing import reproduce_table
 
     if table is not None:
         check_table(table)
@@ -193,7 +194,7 @@ def compare(
         refuse_beside_table({"objective": objectives, "vary": vary, "ladder": ladder == "yes", "table": table})
         numbers = range(1 if seeds is None else seeds)
         protocol = chosen.pop("protocol", "honest")
-        reproduced = reproduce_to(recipe, chosen, out, protocol=protocol, seeds=numbers, jobs=jobs, only=only)
+        reproduced = reproduce_table(recipe, chosen, out, protocol=protocol, seeds=numbers, jobs=jobs, only=only)
         if not quiet:
             say(reproduced)
         return
@@ -206,7 +207,7 @@ def compare(
             printers = printers_of_ladder(quiet=quiet)
             found = watched_ladder(config, on_line=printers["on_line"])
             printers["on_ladder"](found)
-        numbers = range(3 if seeds is None else seeds)
-        comparison = compare_to(config, objectives, numbers, out, jobs=jobs, vary=varied, table_file=table)
+        count = 3 if seeds is None else seeds
+        comparison = compare_objectives(config, objectives, count, out, jobs=jobs, vary=varied, table_file=table)
     if not quiet:
         say(comparison)

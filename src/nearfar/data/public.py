@@ -95,6 +95,11 @@ PUBLIC = {
 }
 
 
+def summaries() -> str:
+    """Return a line on each public data set."""
+    return "\n".join(one.summary for one in PUBLIC.values())
+
+
 def public_set(name: str) -> PublicSet:
     """Return a public data set by its name.
 

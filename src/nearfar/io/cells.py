@@ -9,7 +9,10 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import IO, Any
+
+from .atomic_files import atomic_write
 
 FORMULA = re.compile(r"'*[=+\-@\t\r\n＝＋－＠]")  # also after quotes, so that reading restores the text exactly
 NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
@@ -41,3 +44,9 @@ def unescaped(cell: str) -> str:
     if cell.startswith("'") and FORMULA.match(cell, 1):
         return cell[1:]
     return cell
+
+
+def write_table(out: Path, heading: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Write a .csv, completely or not at all."""
+    with atomic_write(out, "w", newline="", encoding="utf-8", errors="surrogateescape") as handle:
+        write_rows(handle, [heading, *rows])

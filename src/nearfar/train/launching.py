@@ -1,20 +1,16 @@
-"""One process per device: start them under torchrun, and print only the message of the first that fails."""
+"""One process per device: start them under torchrun, and return only the message of the first that fails."""
 
 from __future__ import annotations
 
 import logging
 import os
 import signal
-import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NoReturn
+from typing import Any
 
 from ..children import OWN_MODULES
-from .advice import HOW_TO_CONTINUE
-from .encoding import say
-from .own_code import folder_of_own_modules
 
 LAUNCHER = "NEARFAR_LAUNCHER"
 """In the environment of the processes of a run, the number of the process that has started them."""
@@ -27,13 +23,25 @@ def is_first_process() -> bool:
     return int(os.environ.get("RANK", "0")) == 0
 
 
-def launch(devices: int) -> NoReturn:
-    """Run this command again under torchrun, one process per device; print only the message of the first to fail.
+def run_processes(words: Sequence[str], devices: int, *, own_modules: str = "", advice: str = "") -> tuple[int, str]:
+    """Run `python -m nearfar` with these words under torchrun, one process per device.
 
-    The processes import modules from the same places as this one.
+    Parameters
+    ----------
+    words : sequence of str
+        The command, such as ["train", "digits", "--out", "run", "--devices", "2"].
+    devices : int
+        Number of processes.
+    own_modules : str
+        Folder from which the processes import modules of the user; "" for none.
+    advice : str
+        How to continue, after the signal that has ended a process.
+
+    Returns
+    -------
+    tuple of int and str
+        The exit code, and the message of the first process that failed, or "".
     """
-    if devices < 1:
-        raise ValueError(f"--devices: expected 1 or more, got {devices}")
     from torch.distributed import run
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -44,25 +52,24 @@ def launch(devices: int) -> NoReturn:
         messages.mkdir()
         os.environ[MESSAGE_FOLDER] = str(messages)
         os.environ[LAUNCHER] = str(os.getpid())
-        os.environ[OWN_MODULES] = folder_of_own_modules(sys.argv[1:])
+        os.environ[OWN_MODULES] = own_modules
         try:
             # torchrun never removes the log folder that it makes itself
             options = [f"--nproc_per_node={devices}", "--standalone", f"--log_dir={folder}/logs"]
-            run.main([*options, "-m", "nearfar", *sys.argv[1:]])
+            run.main([*options, "-m", "nearfar", *words])
         except SignalException as stopped:
             raise KeyboardInterrupt(stopped.sigval) from stopped
         except ChildFailedError as error:
-            say(first_failure(messages, error.failures), file=sys.stderr)
             code = error.get_first_failure()[1].exitcode
-            sys.exit(code if code > 0 else 1)
+            return code if code > 0 else 1, first_failure(messages, error.failures, advice)
         finally:
             del os.environ[MESSAGE_FOLDER]
             del os.environ[LAUNCHER]
             del os.environ[OWN_MODULES]
-    sys.exit(0)
+    return 0, ""
 
 
-def first_failure(folder: Path, failures: Mapping[int, Any]) -> str:
+def first_failure(folder: Path, failures: Mapping[int, Any], advice: str = "") -> str:
     """Return the reason why a training with several processes ended: the first failure, which made the others fail.
 
     Parameters
@@ -71,6 +78,8 @@ def first_failure(folder: Path, failures: Mapping[int, Any]) -> str:
         Folder with the last messages of the processes.
     failures : mapping of int to ProcessFailure
         Failures that torchrun reports, by rank.
+    advice : str
+        How to continue, after the signal that has ended a process.
     """
     began = min(failure.timestamp for failure in failures.values())
     for rank, failure in failures.items():
@@ -80,19 +89,13 @@ def first_failure(folder: Path, failures: Mapping[int, Any]) -> str:
                 why = ", perhaps because memory ran out"
             else:
                 why = ""
-            return f"nearfar: process {rank} was ended by {failure.signal_name()}{why}{HOW_TO_CONTINUE['train']}"
+            return f"nearfar: process {rank} was ended by {failure.signal_name()}{why}{advice}"
     left_messages = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime_ns)
     if not left_messages:
         rank, failure = next(iter(failures.items()))
         return f"nearfar: process {rank} ended with exit code {failure.exitcode}"
     text = left_messages[0].read_text("utf-8", errors="surrogateescape")
     return text if text.startswith("Traceback") else f"nearfar: {text}"
-
-
-def print_message(message: str) -> None:
-    """Print why the command ends; one of several processes leaves the message to the command that started it."""
-    if not leave_message(message) and sys.stderr is not None:  # if stderr is closed, print would use stdout
-        say(f"nearfar: {message}", file=sys.stderr)
 
 
 def leave_message(message: str) -> bool:

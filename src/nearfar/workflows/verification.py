@@ -1,4 +1,4 @@
-"""``nearfar evaluate`` with the protocols verification and identification, which score distances by thresholds."""
+"""Scores of distances by thresholds: verification and identification."""
 
 from __future__ import annotations
 

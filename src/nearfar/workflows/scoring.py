@@ -1,10 +1,9 @@
-"""Scoring of a run, a saved learner or a file of embeddings, and the comparison of objectives."""
+"""Scores of a run, a saved learner or a file of embeddings, by nearest neighbors and clustering."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,12 +13,10 @@ from ..data import Dataset
 from ..data.items import UNKNOWN_CLASS, flat_rows
 from ..evaluation import Scores
 from ..evaluation import evaluate as evaluate_embeddings
-from ..extras import hint
 from ..io.scores_file import RAW
 from ..io.sources import SourceKind, kind_of, name_of
 from ..models.embedded import Embedded, Selection, embed_source, reconstruction, usual_distance
 from ..numerics.types import AnyArray
-from ..progress import stage
 from .outcome import Outcome
 
 if TYPE_CHECKING:
@@ -277,51 +274,3 @@ def _flat(dataset: Dataset) -> np.ndarray[Any, Any] | None:
     if dataset.array is None:
         return None
     return dataset.array.reshape(len(dataset), -1)
-
-
-def _with_validation(scores: dict[str, Any], select: str, value: float | None) -> dict[str, Any]:
-    """Add the validation score that chose the checkpoint to the scores of a run, if there is one."""
-    if value is None:
-        return scores
-    return {**scores, f"validation_{select}": value}
-
-
-def compare_to(
-    config: Any,
-    objectives: Sequence[str],
-    seeds: Sequence[int],
-    out: Path,
-    *,
-    jobs: int,
-    vary: Mapping[str, Sequence[Any]],
-    table_file: Path | None = None,
-) -> str:
-    """Run a comparison, write its page and optionally its table, and return the table as text."""
-    from ..report import compare, write_comparison
-    from ..train.compare import train_and_compare
-
-    if not objectives:
-        raise ValueError("--objective: expected at least one, for example --objective 'TripletLoss()'")
-    runs = len(objectives) * len(seeds) * prod(map(len, vary.values()))
-    with stage("training", runs) as done:
-        compared = train_and_compare(
-            config, objectives, seeds, out, vary=vary, jobs=jobs, on_trial=lambda trial, number, total: done(1)
-        )
-    scores = {}
-    for name, measured in compared.scores.items():
-        chosen_by = compared.validation[name]
-        scores[name] = [_with_validation(run, config.select, v) for run, v in zip(measured, chosen_by, strict=True)]
-    if len(seeds) > 1:
-        many = f"{len(seeds)} seeds; mean ± half of the 95% t-interval."
-    else:
-        many = "1 seed."
-    why = "" if compared.baseline is None else Scores.from_dict(compared.baseline).why_unscored()
-    note = " ".join(filter(None, [compared.protocol, many, why]))
-    table = compare(scores, baseline=compared.baseline, baseline_name=f"baseline ({compared.baseline_name})", note=note)
-    if table_file is not None:
-        table.write(table_file)
-    try:
-        page = str(write_comparison(table, out / "comparison.html"))
-    except ModuleNotFoundError as error:  # a missing package must not lose a table that took hours
-        page = f"No page was written: {hint(error)}"
-    return f"{table.markdown()}\n\n{note}\n{page}"

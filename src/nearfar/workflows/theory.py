@@ -1,4 +1,4 @@
-"""``nearfar evaluate --theory`` and ``--protocol subsets``: measures of generalization, and recalls of test parts."""
+"""Measures of generalization, and recalls of test parts."""
 
 from __future__ import annotations
 

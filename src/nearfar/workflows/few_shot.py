@@ -1,4 +1,4 @@
-"""``nearfar evaluate`` with the protocols few-shot and one-shot-runs: random episodes, and the runs of Omniglot.
+"""Scores by few-shot episodes, random ones or the one-shot runs of Omniglot.
 
 Episodes are classified by distances of embeddings, or with the classifier "scores" by the network of pairs of a run
 (`MultiScaleRelationNet`, `ContinuousSimilarityNet`).

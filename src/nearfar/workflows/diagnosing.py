@@ -1,0 +1,136 @@
+"""What is installed, what is missing for which command, and where files are kept."""
+
+from __future__ import annotations
+
+import os
+import platform
+import warnings
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+from .. import __version__
+from ..extras import PACKAGES
+from ..io.cache import cache_folder
+from ..quoting import shorten
+
+CORE = ("numpy", "scipy", "scikit-learn", "cyclopts", "rich")
+DISTRIBUTIONS = {"PIL": "pillow", "faiss": "faiss-cpu"}
+CPU_WHEELS = "https://download.pytorch.org/whl/cpu"
+NEEDED_BY = {
+    "deep": "training and using networks",
+    "vision": "--trunk timm:NAME and transformers:NAME, LoRA",
+    "report": "report",
+    "tables": "Parquet tables",
+    "ann": "approximate search of large indexes",
+    "export": "export",
+    "store": "store",
+    "lance": "collections in LanceDB",
+    "serve": "serve",
+    "solvers": "reference solutions by cone programming",
+    "tensorboard": "--set tensorboard=true",
+}
+
+
+def diagnosis() -> tuple[str, list[str]]:
+    """Return lines on versions, devices, extras and folders, and the required packages that are not installed."""
+    lines = [f"nearfar {__version__}, Python {platform.python_version()}, {platform.platform()}"]
+    missing = [name for name in CORE if installed(name) is None]
+    lines += ["", *(f"{name:<18}{installed(name) or 'missing'}" for name in CORE)]
+    blas = linear_algebra()  # before the packages of the extras bring libraries of their own
+    lines += ["", *extras(), "", *devices(), "", *blas, "", *folders()]
+    return "\n".join(lines), missing
+
+
+def installed(distribution: str) -> str | None:
+    """Return the version of a package; None if it is not installed."""
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None
+
+
+def extras() -> list[str]:
+    """Return a line for each extra: the installed versions, or what to install for which purpose."""
+    lines = []
+    for extra in dict.fromkeys(PACKAGES.values()):
+        names = [name for name, its_extra in PACKAGES.items() if its_extra == extra]
+        found = {name: installed(DISTRIBUTIONS.get(name, name)) for name in names}
+        absent = [name for name in names if find_spec(name) is None]
+        present = ", ".join(f"{name} {number}" for name, number in found.items() if number is not None)
+        lines.append(f"[{extra}]".ljust(18) + (present or "-"))
+        if absent:
+            use = NEEDED_BY[extra]
+            lines.append(f"{'':<18}missing: {', '.join(absent)} ({use}): {installation(extra)}")
+        errors = {name: error for name in names if name not in absent and (error := import_error(name))}
+        lines += [f"{'':<18}cannot be imported: {name} ({NEEDED_BY[extra]}): {errors[name]}" for name in errors]
+    return lines
+
+
+def import_error(name: str) -> str:
+    """Return the error with which a package that is there cannot be imported; "" if it can.
+
+    A package may be there and not work: torchvision and timm need the build of torch that they were made for.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            import_module(name)
+        except Exception as error:
+            return shorten(" ".join(f"{type(error).__name__}: {error}".split()), 200)
+    return ""
+
+
+def installation(extra: str) -> str:
+    """Return the command that installs an extra, without replacing a CPU build of torch."""
+    build = (installed("torch") or "").partition("+")[2]
+    if extra == "vision" and build == "cpu":
+        # torchvision of the package index needs the torch of that index, which is built for CUDA
+        return f"pip install torchvision --index-url {CPU_WHEELS} && pip install 'nearfar[vision]'"
+    return f"pip install 'nearfar[{extra}]'"
+
+
+def devices() -> list[str]:
+    """Return lines on processors, memory and accelerators."""
+    lines = [f"{'processors':<18}{os.cpu_count()}"]
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        lines.append(f"{'memory':<18}{size / 2**30:.0f} GiB")
+    if find_spec("torch") is None:
+        return [*lines, f"{'accelerators':<18}unknown without torch"]
+    import torch
+
+    found = [torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count())]
+    if torch.backends.mps.is_available():
+        found.append("Apple MPS")
+    return [*lines, f"{'accelerators':<18}{', '.join(found) or 'none'}"]
+
+
+def linear_algebra() -> list[str]:
+    """Return lines on the BLAS libraries and their threads, which determine the speed of the classical learners."""
+    if find_spec("numpy") is None or find_spec("threadpoolctl") is None:
+        return []  # the list of required packages names numpy and scikit-learn, which brings threadpoolctl
+    import numpy as np
+    from threadpoolctl import threadpool_info
+
+    np.ones((2, 2)) @ np.ones((2, 2))
+    lines = []
+    for pool in threadpool_info():
+        kernel = f", kernels of {pool['architecture']}" if pool.get("architecture") else ""
+        name = f"{pool['internal_api']} {pool.get('version') or ''}".strip()
+        lines.append(f"{pool['user_api']:<18}{name}, {pool['num_threads']} threads{kernel}")
+    return lines
+
+
+def folders() -> list[str]:
+    """Return lines on the folders of caches and downloads."""
+    hub = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
+    return [f"{'cache':<18}{_from_home(cache_folder())}", f"{'models of hubs':<18}{_from_home(hub)}"]
+
+
+def _from_home(path: Path) -> str:
+    """Write ~ for the home folder, so that a pasted output does not reveal the name of the user."""
+    if path.is_relative_to(Path.home()):
+        return str("~" / path.relative_to(Path.home()))
+    return str(path)

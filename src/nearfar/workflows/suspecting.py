@@ -1,0 +1,265 @@
+"""Items whose label is probably wrong, as lines, as a table, or as a page for decisions."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..io.cells import write_table
+from ..quoting import quoted, significant
+
+if TYPE_CHECKING:
+    from ..data import Dataset
+    from ..evaluation import Suspects
+    from ..models.embedded import Selection
+    from ..numerics.types import AnyArray
+
+COLUMNS = ("name", "label", "suggested", "doubt", "decision")
+KEEP = "keep"
+REMOVE = "remove"
+EVIDENCE = 8  # neighbors that the page shows for each suspect
+
+
+def suspects(
+    source: str | Path,
+    data: str | None = None,
+    out: Path | None = None,
+    selection: Selection | None = None,
+    *,
+    k: int = 20,
+    decided: Path | None = None,
+    across: int | None = None,
+    negatives: int | None = None,
+    distance: str | None = None,
+) -> str:
+    """Find suspects, or write what was decided on them; return lines on it.
+
+    Parameters
+    ----------
+    source : str or Path
+        A file of embeddings, an index, a run or a learner.
+    data : str, optional
+        The items to check, with a run or a learner.
+    out : Path, optional
+        The file to write.
+    selection : Selection, optional
+        Which items are embedded; an index has all of its items.
+    k, decided, across, negatives, distance
+        As for `nearfar suspects`.
+    """
+    from ..io.sources import SourceKind, kind_of
+    from ..models.embedded import embed_source, refuse_data
+
+    source = Path(source)
+    if kind_of(source) is SourceKind.INDEX:
+        refuse_data(source, data)
+        from ..index.paths import labeled_items
+
+        dataset, rows, usual = labeled_items(source)
+    else:
+        embedded = embed_source(source, selection, apart=False)
+        dataset = embedded.dataset
+        rows = embedded.rows
+        usual = embedded.distance
+    compared_by = distance or usual
+    if decided is not None:
+        assert out is not None
+        decisions = read_decisions(decided, dataset)
+        folder = images_of(source, dataset, data)
+        return write_corrected(out, dataset, rows, decisions, folder, distance=compared_by)
+    if across is not None:
+        return pairs_across(dataset, rows, across, out, distance=compared_by)
+    if negatives is not None:
+        assert out is not None
+        return negatives_to(out, dataset, rows, negatives, distance=compared_by)
+    return most_doubtful(dataset, rows, k, out, distance=compared_by)
+
+
+def find_suspects(dataset: Dataset, rows: AnyArray, distance: str) -> Suspects:
+    """Return the suspects among items, with the classes of the data set."""
+    from ..evaluation import suspects as find_suspects
+
+    found = find_suspects(rows, dataset.labels, groups=dataset.groups, distance=distance)
+    return found._replace(classes=[dataset.classes[number] for number in found.classes])
+
+
+def most_doubtful(dataset: Dataset, rows: AnyArray, k: int, out: Path | None, *, distance: str) -> str:
+    """Return lines on the suspects, or write them all to a file."""
+    from ..data.items import left_out
+
+    found = find_suspects(dataset, rows, distance)
+    order = found.ranked()
+    suggested = [found.classes[place] for place in found.suggested]
+    table = [
+        (dataset.names[at], dataset.classes[dataset.labels[at]], suggested[at], round(float(found.doubt[at]), 4), "")
+        for at in order
+    ]
+    count = f"{len(order):,} of {len(dataset):,} items more likely belong to another class than to that of their label"
+    count += f", by {distance} distance"
+    detail = f"{count}{left_out(dataset)}"
+    if out is None:
+        lines = [f"{doubt:>8.3f}  {name}  {given} -> {other}" for name, given, other, doubt, _ in table[:k]]
+        return "\n".join([*lines, detail])
+    if out.suffix == ".html":
+        write_suspects_page(out, dataset, rows, found, distance)
+    else:
+        write_table(out, COLUMNS, table)
+    return f"{out}: {detail}"
+
+
+def write_suspects_page(out: Path, dataset: Dataset, rows: AnyArray, found: Suspects, distance: str) -> None:
+    """Write a page with every suspect, its nearest items, and buttons to decide."""
+    from ..index import Index
+    from ..report.content import Items
+    from ..report.search_page import Line, Near
+    from ..report.suspects_page import write_suspects
+
+    order = found.ranked()
+    lines = []
+    if len(order):
+        # the nearest item is the suspect itself
+        near = Index(rows, distance=distance).search(rows[order], EVIDENCE + 1).positions
+        for at, others in zip(order, near, strict=True):
+            first = Near(int(at), f"doubt {found.doubt[at]:.2f}")
+            lines.append(Line(first, [Near(int(other), "") for other in others if other not in (at, -1)][:EVIDENCE]))
+    items = Items(
+        embeddings=rows,
+        labels=dataset.labels,
+        classes=list(dataset.classes),
+        names=list(dataset.names),
+        read=dataset.read,
+    )
+    write_suspects(out, lines, items, [found.classes[found.suggested[at]] for at in order], title=dataset.name)
+
+
+def read_decisions(file: Path, dataset: Dataset) -> dict[str, str]:
+    """Read the decisions on items, by their names.
+
+    Raises
+    ------
+    ValueError
+        If the table cannot be read, lacks the column name or decision, or a name is not that of an item.
+    """
+    from ..data.dataset import some
+    from ..io.cells import unescaped
+
+    if not file.is_file():
+        raise FileNotFoundError(f"--decided: {file}: no such file")
+    try:
+        with file.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as handle:
+            table = csv.DictReader(handle)
+            header = table.fieldnames or ()
+            cells = list(table)
+    except csv.Error as error:
+        raise ValueError(f"{file}: not a readable CSV file ({error})") from error
+    if not {"name", "decision"} <= set(header):
+        raise ValueError(f"{file}: expected the columns name and decision, got {some(header) or 'none'}")
+    rows = [(unescaped(row["name"] or ""), unescaped(row["decision"] or "").strip()) for row in cells]
+    known = set(dataset.names)
+    unknown = [name for name, _ in rows if name not in known]
+    if unknown:
+        raise ValueError(f"{file}: no item is named {quoted(unknown[0])} ({len(unknown)} of {len(rows)} are unknown)")
+    return {name: decision for name, decision in rows if decision not in ("", KEEP)}
+
+
+def images_of(source: Path, dataset: Dataset, data: str | None) -> Path | None:
+    """Return the folder to which the names of images are relative; None if items are not images."""
+    from ..data.items import named_by_paths, root_of
+    from ..index import open_store
+    from ..index.paths import base_folder_of
+    from ..io.sources import SourceKind, kind_of
+    from ..models.embedded import recorded
+
+    kind = kind_of(source)
+    if kind is SourceKind.INDEX:
+        root = base_folder_of(open_store(source, lock=False).about, source)
+        return root if (root / dataset.names[0]).is_file() else None
+    if kind is SourceKind.EMBEDDINGS:
+        root = Path(recorded(source, "folder") or ".")
+        return root if (root / dataset.names[0]).is_file() else None
+    if data is not None and named_by_paths(dataset, data):
+        return root_of(data)
+    return None
+
+
+def write_corrected(
+    out: Path, dataset: Dataset, rows: AnyArray, decisions: dict[str, str], images: Path | None, *, distance: str
+) -> str:
+    """Write the items with corrected labels, and return a line on it.
+
+    A .csv lists the images in the folder `images`; an .npz holds embeddings, and the distance that compares them.
+    """
+    import numpy as np
+
+    from ..index.paths import relative_path
+    from ..io.atomic_files import atomic_write
+
+    labels = [dataset.classes[label] for label in dataset.labels]
+    decided = [decisions.get(name, label) for name, label in zip(dataset.names, labels, strict=True)]
+    kept = [place for place, label in enumerate(decided) if label != REMOVE]
+    moved = sum(decided[place] != labels[place] for place in kept)
+    if not kept:
+        raise ValueError("--decided: would remove all items; expected at least one that is kept")
+    if out.suffix == ".csv":
+        if images is None or not images.is_dir():
+            raise ValueError(
+                f"--out: {out}: a .csv lists the paths of images, which are unknown here; expected an .npz"
+            )
+        paths = [relative_path(images / name, out.absolute().parent) for name in dataset.names]
+        write_table(out, ("path", "label"), [(Path(paths[place]).as_posix(), decided[place]) for place in kept])
+    else:
+        classes = sorted({decided[place] for place in kept})
+        number = {name: place for place, name in enumerate(classes)}
+        arrays: dict[str, Any] = {
+            "embeddings": rows[kept],
+            "labels": np.array([number[decided[place]] for place in kept]),
+            "classes": np.array(classes),
+            "names": np.array([dataset.names[place] for place in kept]),
+            "distance": distance,
+        }
+        if images is not None:  # for reports, which show the images
+            arrays["folder"] = str(images.absolute())
+        if dataset.groups is not None:
+            arrays["groups"] = dataset.groups[kept]
+        with atomic_write(out) as file:
+            np.savez(file, **arrays)
+    return f"{out}: {len(kept):,} items, {moved:,} with another class, {len(dataset) - len(kept):,} removed"
+
+
+def pairs_across(dataset: Dataset, rows: AnyArray, count: int, out: Path | None, *, distance: str) -> str:
+    """Return lines on the nearest pairs of items of two classes, or write them to a file."""
+    from ..evaluation import pairs_across
+
+    found = pairs_across(rows, dataset.labels, count, distance=distance)
+    labels = [dataset.classes[label] for label in dataset.labels]
+    names = dataset.names
+    table = [
+        (significant(apart, 4), names[i], labels[i], names[j], labels[j])
+        for i, j, apart in zip(found.i, found.j, found.distances, strict=True)
+    ]
+    if out is not None:
+        write_table(out, ("distance", "name", "label", "other", "label of other"), table)
+        return f"{out}: the {len(table):,} nearest pairs of two classes"
+    return "\n".join(f"{apart:>10}  {i} ({a})  {j} ({b})" for apart, i, a, j, b in table)
+
+
+def negatives_to(out: Path, dataset: Dataset, rows: AnyArray, count: int, *, distance: str) -> str:
+    """Write the hard negatives of every item to a table, and return a line on it."""
+    from ..evaluation import hard_negatives
+
+    suspect = find_suspects(dataset, rows, distance).doubt > 0
+    found = hard_negatives(rows, dataset.labels, k=count, suspect=suspect, groups=dataset.groups, distance=distance)
+    # the table has cosines, which are larger for near items, or distances, which are smaller
+    measure = "similarity" if distance == "cosine" else "distance"
+    labels = [dataset.classes[label] for label in dataset.labels]
+    table = []
+    for at in range(len(dataset)):
+        near = zip(found.indices[at], found.similarities[at], strict=True)
+        for rank, (other, similarity) in enumerate(near, start=1):
+            if other < 0:  # there are fewer negatives than requested
+                continue
+            value = round(abs(float(similarity)), 6) if measure == "distance" else round(float(similarity), 6)
+            table.append((dataset.names[at], labels[at], rank, value, dataset.names[other], labels[other]))
+    write_table(out, ("name", "label", "rank", measure, "negative", "label of negative"), table)
+    return f"{out}: {len(table):,} negatives of {len(dataset):,} items"
