@@ -394,6 +394,7 @@ class FromChunklets(MetricLearner):
         if rows is not None:
             pairs, pair_labels = constraints.present(pairs, rows, len(X), "pairs", pair_labels)
         checked_pairs = constraints.check_pairs(pairs, pair_labels, None, len(X))
+        # similar pairs are transitive: chains of them are chunklets, which dissimilar pairs tell apart
         closed = constraints.close(checked_pairs, len(X), linked=self._links)
         return Supervised(X, self._linked(*closed))
 

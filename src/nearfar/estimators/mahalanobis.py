@@ -254,6 +254,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
                 return validate_data(self, X, **options)
             return validate_data(self, X, y, **options)
         except (TypeError, ValueError) as error:
+            # the error of scikit-learn names a cell; what helps is the column
             columns = without_numbers(X)
             if not columns:
                 raise

@@ -73,6 +73,7 @@ class PairKFold:
             entities = np.asarray(groups)
         if entities.ndim == 3 and groups is None:
             points = entities.reshape(-1, entities.shape[2])
+            # equal points are one entity
             entities = np.unique(points, axis=0, return_inverse=True)[1].reshape(-1, 2)
         if entities.shape != (len(X), 2):
             needs = f"groups must name the two entities of each pair, shape ({len(X)}, 2)"
@@ -88,5 +89,6 @@ class PairKFold:
             fold_of[part] = fold
         side = fold_of[codes.reshape(-1, 2)]  # (m, 2), the fold of each entity of a pair
         for fold in range(self.n_splits):
+            # pairs of a test entity with a training entity are in neither part: their entity would have been seen
             inside = side == fold
             yield np.flatnonzero(~inside.any(axis=1)), np.flatnonzero(inside.all(axis=1))

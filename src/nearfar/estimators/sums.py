@@ -155,12 +155,14 @@ class FromSums(MetricLearner):
         with error_context(self):
             settings.check_settings(self)
             self._require_sums(what, given)
+            # a small table is fitted as dense rows, to the same bits as without weights
             table = written_out(X, y, sample_weight)
             if table is not None:
                 super()._fit(*table, **given)
                 self._sums = None
                 return self
             found = self._summed(X, y, sample_weight, given.get("unlabeled"), reset=True)
+            # unlike `partial_fit`, `fit` cannot wait for more rows
             lacking = self._lacking(found)
             if lacking:
                 raise ValueError(lacking)

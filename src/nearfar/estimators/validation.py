@@ -43,6 +43,7 @@ def error_context(estimator: object) -> Iterator[None]:
         text = str(error)
         if text.startswith(name):
             raise
+        # what NumPy says of an intermediate result means nothing to a reader
         if any(words in text for words in OVERFLOWS):
             text = "values became infinite or zero during the computation; scale the features of X (or the weights)"
         elif isinstance(error, np.linalg.LinAlgError):

@@ -29,6 +29,7 @@ def random_recall(relevant: AnyArray, items: AnyArray | int, k: int) -> Array:
     r = np.asarray(relevant, dtype=np.float64)
     drawn = np.minimum(k, items)
     rest = np.maximum(items - r - drawn, 0.0)
+    # log of C(items - r, k) / C(items, k), the probability that no relevant item is among k drawn ones
     none = gammaln(items - r + 1) - gammaln(rest + 1) - gammaln(items + 1) + gammaln(items - drawn + 1)
     return np.where(items - r < drawn, 1.0, -np.expm1(np.minimum(none, 0.0)))
 
@@ -42,6 +43,8 @@ def random_map_at_r(relevant: AnyArray, items: AnyArray | int) -> Array:
     """Return the expected MAP@R of a random ranking, shape (n,); 0 for queries without a relevant item."""
     r = np.asarray(relevant, dtype=np.float64)
     h = _harmonic(r)
+    # 1/R sum_{i <= R} P(i relevant) E[hits up to i] / i, with P = R / n and E = 1 + (i - 1)(R - 1)/(n - 1), where
+    # sum_{i <= R} 1/i = h
     return (h + (r - h) * np.maximum(r - 1, 0) / np.maximum(items - 1, 1)) / items
 
 

@@ -174,11 +174,13 @@ def _samples(
     order = np.argsort(y, kind="stable")
     kept = np.flatnonzero(keep)
     classes, flat = draw_episodes(counts[kept], shape, episodes, rng)
+    # draws are numbered as if every class had as many samples as the largest one
     way, place = np.divmod(flat, counts[kept].max())
     return order[np.take_along_axis(starts[kept][classes], way, axis=1) + place]
 
 
 def _accuracies(x: AnyArray, picked: NDArray[np.int64], shape: EpisodeShape, classifier: str, cosine: bool) -> Array:
+    # queries of an episode are sorted by class, too
     truth = np.repeat(np.arange(shape.ways), shape.queries)
     step = max(1, GATHERED_VALUES // (shape.size * x.shape[1]))
     found = [
@@ -194,6 +196,7 @@ def _classified(z: AnyArray, shape: EpisodeShape, classifier: str, cosine: bool)
     if classifier == "prototype":
         support = support.reshape(len(z), shape.ways, shape.shots, -1).mean(axis=2)  # (e, ways, d)
         if cosine:
+            # the mean of unit vectors is shorter than 1; only its direction counts
             support = unit_rows(support.reshape(-1, z.shape[2])).reshape(support.shape).astype(z.dtype)
     half_squares = np.square(support).sum(axis=2) / 2  # |s|^2 / 2 - q.s has the order of |q - s|^2
     nearest = (half_squares[:, None] - query @ support.swapaxes(1, 2)).argmin(axis=2)

@@ -145,6 +145,7 @@ def stratified_parts(classes: Ints, parts: int, rng: np.random.Generator) -> Int
     """Return the part 0..parts-1 of every sample (n,): each class is permuted and dealt in turn to the parts."""
     sizes = np.bincount(classes)
     order = np.lexsort((rng.random(len(classes)), classes))
+    # the place of each sample in its permuted class
     turn = np.arange(len(classes)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     part = np.empty(len(classes), dtype=np.intp)
     part[order] = (turn + np.repeat(rng.integers(parts, size=len(sizes)), sizes)) % parts

@@ -357,11 +357,14 @@ def hard_negatives(
         likeness = _similarities(rows, part, distance)  # (b, n)
         at, item = members.of(numbers[part])
         own = np.full(len(part), np.inf)
+        # members of the class, but not of the same group, where another photo of the object would be too near
         mate = kind[item] != kind[part[at]]
         nearest_mate = np.full(len(part), -np.inf)
         np.maximum.at(nearest_mate, at[mate], likeness[at[mate], item[mate]])
         several = np.isfinite(nearest_mate)
+        # an item without a mate has no limit: its own class cannot say what is too near
         own[several] = _limit(nearest_mate[several], margin, distance)
+        # as near as the own class: probably a positive under a wrong label
         likeness[likeness > own[:, None]] = -np.inf
         likeness[at, item] = -np.inf
         likeness[:, left_out] = -np.inf

@@ -512,6 +512,7 @@ def check_chunklets(
         raise ValueError("chunklets must hold at least one chunklet number >= 0; every entry is negative")
     size = len(names) if linked else 0
     if negative_links is None:
+        # without links, all chunklets differ in class
         return codes, ~np.eye(size, dtype=bool)
     links = np.asarray(negative_links)
     if links.ndim != 2 or links.shape[1] != 2 or (links[:, 0] == links[:, 1]).any():
@@ -521,6 +522,7 @@ def check_chunklets(
         raise ValueError(f"negative_links must be numbers of two chunklets of X; got {links[~known][:5].tolist()}")
     apart = np.zeros((size, size), dtype=bool)
     if linked:
+        # codes of chunklets by first appearance; a binary search needs them sorted
         order = np.argsort(names)
         i, j = order[np.searchsorted(names, links[known], sorter=order)].T
         apart[i, j] = apart[j, i] = True

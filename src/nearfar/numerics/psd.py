@@ -232,6 +232,7 @@ def require_pd(A: Array, name: str, strict: bool = True) -> Array:
     A = matrix.astype(np.float64)
     if A.ndim != 2 or A.shape[0] != A.shape[1] or not np.isfinite(A).all():
         raise ValueError(f"{name} must be a finite square matrix; got shape {A.shape}")
+    # tolerances are relative to the largest entry, and so the same in any unit
     scale = max(float(np.abs(A).max(initial=0.0)), np.finfo(np.float64).tiny)
     low = float(eigh(symmetrize(A), eigvals_only=True, subset_by_index=[0, 0])[0])
     apart = float(np.abs(A - A.T).max(initial=0.0))

@@ -105,21 +105,25 @@ def whitening_from_sums(
     within = sums.within
     freedom = max(n - len(means), 1.0)
     variance = float(np.trace(within)) / freedom / d
+    # mean variance of a feature around the mean of all rows: within classes and between them
     whole = float(np.trace(within) + np.sum(sums.count[:, None] * means**2)) / n / d
     if isinstance(emphasis, str):
         g = emphasis_by_rule(len(means))
     else:
         g = emphasis
     if variance <= WITHIN_SCATTER_ROUNDING * whole or variance == 0:
+        # rows of a class do not differ: there is nothing to whiten, and directions keep their proportions
         root = np.eye(d) / np.sqrt(whole or 1.0)
     else:
         basis = None
         C = within
         if d > n:
             basis = sums.span()  # (r, d)
+            # within the span of the sums, (r, r); outside of it, the shrunk covariance is a multiple of I
             C = basis @ within @ basis.T
         root = shrunk_root((1 - shrinkage) * psd.symmetrize(C) / freedom, shrinkage * variance, basis)
     U, psi = mean_directions(means, root)
+    # (I + U (diag(w)^(1/2) - I) U') W
     stretch = np.sqrt(weights(psi, g)) - 1
     return Whitening(mean=mean, components=root + (U * stretch) @ (U.T @ root), ratios=psi, emphasis=float(g))
 

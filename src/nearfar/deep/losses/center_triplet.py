@@ -136,6 +136,7 @@ class CenterTripletLoss(SetTerm):
         else:
             centers, classes = self._given_centers(batch)
         if self.detach_centers:
+            # the centers are targets: only samples move
             centers = centers.detach()
         hinges, valid = center_triplet(
             z,

@@ -54,6 +54,7 @@ def of_classes(c: Comparison) -> tuple[Tensor, Tensor]:
     known = (classes != UNKNOWN).to(x.dtype)
     mine = of[: len(x)]
     theirs = of[len(x) :]
+    # n and n' of each class, (C,)
     size_x = torch.bincount(mine, minlength=len(classes))
     size_ref = torch.bincount(theirs, minlength=len(classes))
 
@@ -66,6 +67,7 @@ def of_classes(c: Comparison) -> tuple[Tensor, Tensor]:
     v = ref - centers[theirs]
     n = known * size_x
     m = known * size_ref
+    # n' sum_i |u_i|^2 + n sum_j |u'_j|^2 - 2 sum_i u_i . sum_j u'_j, summed over the classes
     apart = m[mine] @ u.square().sum(1) + n[theirs] @ v.square().sum(1)
     apart = apart - 2 * known @ (summed(u, mine) * summed(v, theirs)).sum(1)
     return apart / x.shape[1], n @ m - (y != UNKNOWN).sum() * c.is_self  # none is similar to itself

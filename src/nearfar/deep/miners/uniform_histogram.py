@@ -82,6 +82,7 @@ class UniformHistogram(Miner):
         d = rows.d.detach()
         if not d.shape[1]:
             return rows
+        # a draw for each column, whatever the block of the anchor
         numbers = torch.arange(d.shape[1], device=d.device)
         kept = [
             drawn_evenly(d, mask, rows.uniform(numbers, stream), self.bins, self.per_bin)

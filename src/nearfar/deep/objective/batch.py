@@ -100,6 +100,7 @@ def check_range(name: str, numbers: Tensor, end: int) -> None:
         return
     if n < MAX_LISTED_LABELS:
         listed = numbers.tolist()
+        # a list is faster than two reductions for a few labels
         lo = min(listed)
         hi = max(listed)
     else:
@@ -143,6 +144,7 @@ def make_batch(
     if ref is not None and ref_labels is None and is_relation(y):
         ref_labels = torch.full((len(ref),), UNKNOWN)  # a relation matrix needs no labels of references
     if ref is embeddings:
+        # `_floats` may have made another tensor of it
         ref = x  # remains one tensor, by which losses recognize the batch as its own reference
     ref, ref_y = _reference(x, ref, ref_labels)
     _check_kinds(y, ref_y)

@@ -182,6 +182,7 @@ class OnlineITML(FromPairs, Mahalanobis):
             state = None
             earlier_marks = None
             if not first:
+                # bounds are those of the first call: percentiles of later parts would move the target
                 state = (self.metric_, self.bounds_, self.n_updates_)
                 earlier_marks = self._training_marks
             marks = mark_training_rows(self, rows, y, after=earlier_marks)

@@ -59,6 +59,7 @@ def candidate_neighbors(X: Array, candidates: Bools, k: int) -> CandidateNeighbo
         share = C[rows] @ C.T > 0  # (b, n), whether rows have a candidate in common
         distance = np.maximum(square[rows, None] + square - 2 * X[rows] @ X.T, 0.0)
         near[rows], there[rows], reach = nearest_alike(distance, share, a, k)
+        # rows without a common candidate that are nearer than the k-th row with one: only these have to be moved away
         A = ~share & (distance < reach[:, None])
         apart += outer_sums(X[rows], X, A)
         count = count + int(A.sum())
