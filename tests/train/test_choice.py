@@ -361,3 +361,49 @@ def test_a_resumption_that_fails_leaves_what_the_run_keeps(tmp_path):
         train(None, tmp_path / "run", resume=True, progress=False)
     assert (tmp_path / "run/best.safetensors").read_bytes() == before
     assert (tmp_path / "run/trained.safetensors").is_file()
+
+
+def broken(*_):
+    raise KeyboardInterrupt
+
+
+def test_a_small_network_is_trained_again_on_all_training_classes(tmp_path, monkeypatch):
+    monkeypatch.setattr("nearfar.train.choice.best_of", lambda candidates: "trained")
+    data = separable(tmp_path / "rows.npz")
+    config = TrainConfig.of(data=data, **{**TINY, "lr": 0.01, "epochs": 3})
+    run = train(config, tmp_path / "run", progress=False)
+    kept, about = load_tensors(tmp_path / "run/best.safetensors")
+    trained, before = load_tensors(tmp_path / "run/trained.safetensors")
+    assert about == {**before, "again": True}
+    name = next(name for name in kept if name.endswith("layer.weight"))
+    assert not (kept[name] == trained[name]).all()
+    sentence = json.loads((tmp_path / "run/choice.json").read_text())["sentence"]
+    assert sentence.endswith("Then it was trained again, for as many epochs, also on these classes.")
+    assert "trained again, also on these classes" in evaluate_run(run, clustering=False).protocol
+    task = open_task(data, seed=0)
+    assert_allclose(embed_run(tmp_path / "run", task.test), embed_run(run, task.test), atol=1e-5)
+    with monkeypatch.context() as patch:  # killed while it is trained again
+        patch.setattr("nearfar.train.trainer.TrainerInMemory.run", broken)
+        with pytest.raises(KeyboardInterrupt):
+            train(config, tmp_path / "killed", progress=False)
+    assert load_embedder(tmp_path / "killed").embedding_dim == 2
+    train(None, tmp_path / "killed", resume=True, progress=False)
+    train(None, tmp_path / "run", resume=True, progress=False)
+    for folder in ("killed", "run"):
+        again = load_tensors(tmp_path / folder / "best.safetensors")[0]
+        assert all((again[name] == kept[name]).all() for name in kept)
+
+
+@pytest.mark.parametrize("case", ["keep", "many items", "few held out"])
+def test_a_network_is_not_trained_again_where_that_is_not_asked_or_takes_long(case, tmp_path, monkeypatch):
+    monkeypatch.setattr("nearfar.train.choice.best_of", lambda candidates: "trained")
+    config = TrainConfig.of(data=separable(tmp_path / "rows.npz"), **TINY)
+    if case == "keep":
+        config = config.replace(keep="trained")
+    if case == "many items":
+        monkeypatch.setattr("nearfar.train.trainer.MOST_ITEMS_AGAIN", 63)  # four batches of 16
+    if case == "few held out":
+        monkeypatch.setattr("nearfar.train.trainer.SHARE_FOR_AGAIN", 0.4)
+    train(config, tmp_path / "run", progress=False)
+    assert "again" not in read_about(tmp_path / "run/best.safetensors")
+    assert not (tmp_path / "run/trained.safetensors").exists()

@@ -5,7 +5,10 @@ import signal
 
 import numpy as np
 import pytest
+from safetensors.torch import save_file
 
+from nearfar.data import Dataset, Task
+from nearfar.deep.networks.trunks import make_trunk
 from nearfar.train import TrainConfig, TrainError, evaluate_run, plan, train
 from nearfar.train.checkpoint import read_about
 from nearfar.train.forecast import EnoughTimed
@@ -255,3 +258,56 @@ def test_a_plan_knows_when_the_last_batch_has_to_end():
     found = TimePlan(photos(), after=20.0, sentence="", limit=TimeLimit(1, clock))
     clock.now = 30.0
     assert found.seconds_to_train == 10.0
+
+
+@pytest.mark.parametrize(("seconds", "timings"), [(3.0, 2), (60.0, 1)])
+def test_a_smaller_image_size_is_timed_only_where_that_is_quick(seconds, timings, monkeypatch):
+    clock = Clock()
+    items = Dataset.from_array("photos", np.zeros((8, 64, 64, 3), np.uint8), np.arange(8) // 2)
+    task = Task("photos", items, items, test=items, gallery=None, protocol="")
+    settled = photos()
+    timed = []
+
+    def measured(config, *_):
+        clock.now += seconds
+        timed.append(config.image_size)
+        share = ((config.image_size or 224) / 224) ** 2
+        return speed(60.0 * share), 2
+
+    monkeypatch.setattr(plan, "settle", lambda config, start: (task, settled))
+    monkeypatch.setattr(plan, "measure", measured)
+    found = plan.plan_training(TrainConfig.of(data="photos"), TimeLimit(4, clock))
+    assert 96 <= found.config.image_size < 224
+    assert timed == [None, found.config.image_size][:timings]
+
+
+def test_time_is_kept_for_choosing_a_closed_form_of_features_and_for_mirrored_images():
+    config = photos()
+    plain = speed(1.0)
+    wide = plain._replace(features=1024)
+    assert seconds_after(config, wide, AMOUNTS) > seconds_after(config, plain, AMOUNTS) + 2
+    assert seconds_after(config, plain._replace(features=4096), AMOUNTS) == seconds_after(config, plain, AMOUNTS)
+    mirrored = config.replace(augment="mirror")
+    slow = speed(1.0, item=0.1)
+    assert steps_in_time(config, slow, AMOUNTS, 2000) > steps_in_time(mirrored, slow, AMOUNTS, 2000)
+
+
+def test_a_run_without_time_for_a_training_keeps_the_features_of_its_trunk(tmp_path, monkeypatch, capsys):
+    """The trunk is a small one of random weights, and the batches seem to take an hour each."""
+    pixels = np.random.default_rng(0).integers(0, 256, (48, 16, 16, 3)).astype(np.uint8)
+    np.savez(tmp_path / "images.npz", X=pixels, y=np.arange(48) // 6)
+    save_file(make_trunk("conv4", (3, 16, 16)).state_dict(), tmp_path / "weights.safetensors")
+    weights = str(tmp_path / "weights.safetensors")
+    config = TrainConfig.of(data=str(tmp_path / "images.npz"), trunk="conv4", pretrained=weights, device="cpu")
+    monkeypatch.setattr(plan, "measure", lambda *_: (speed(3600.0), 2))
+    made = train(config, tmp_path / "run", minutes=4)
+    about = read_about(RunFolder(made.folder).best)
+    assert (about["step"], about["kept"].partition("-")[0]) == (0, "frozen")
+    assert "So nothing is trained, and the run keeps features as they are." in capsys.readouterr().err
+    with pytest.raises(TrainError, match="minutes: 4 are too few for 48 images"):
+        train(config.replace(objective="SupConLoss()"), tmp_path / "named", minutes=4)
+    monkeypatch.setattr(plan, "measure", lambda *_: (speed(3600.0, item=60.0), 2))
+    with pytest.raises(TrainError, match="minutes: 4 are too few for 48 images"):
+        train(config, tmp_path / "slow", minutes=4)
+    assert not (tmp_path / "named").exists()
+    assert not (tmp_path / "slow").exists()

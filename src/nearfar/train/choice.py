@@ -7,14 +7,15 @@ the best of the others if it is better by more than a standard error over the cl
 the epoch of the trained network, its whitening and the share of the weights, so that each class scores what the others
 choose (`left_out`).
 
-A closed form that wins is fitted again to all training classes. A network keeps its weights: `train_final` trains one
-on all classes.
+What wins is then learned again from all training classes, also those that were held out: a closed form is fitted, and a
+small network that started from random weights is trained for as many epochs. Another network keeps its weights:
+`train_final` trains it on all classes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from ..deep.networks.embedder import Embedder
 from ..deep.networks.weights import NETWORK
 from ..deep.networks.whiten import Whiten
 from ..numerics.types import AnyArray, Array, Ints
-from .checkpoint import load_tensors, preserve_random_state, save_tensors
+from .checkpoint import load_tensors, preserve_random_state, read_about, save_tensors
 from .class_scores import ClassScores, optimism
 from .closed_forms import FORMS, MAX_WIDTH, choose_form, fitted
 from .config import TrainConfig
@@ -81,11 +82,14 @@ class Choice:
         Name of the best one, as `best_of` decides.
     kept : str
         Name of the one in the checkpoint: the best one, or "trained".
+    again : bool
+        Whether the trained network was trained again, also on the held-out classes.
     """
 
     candidates: tuple[Candidate, ...]
     best: str
     kept: str
+    again: bool = False
 
     def of(self, name: str) -> Candidate:
         return next(candidate for candidate in self.candidates if candidate.name == name)
@@ -103,6 +107,8 @@ class Choice:
             return f"{line} {best.title[0].upper()}{best.title[1:]} would be {self._verdict}; --keep best keeps it."
         if self._verdict:
             line += f" It is {self._verdict}."
+        if self.again:
+            return f"{line} Then it was trained again, for as many epochs, also on these classes."
         if best.name in TRAINED_NAMES:
             return f"{line} --final trains it again, on all classes."
         pretrained = any(one.name == "frozen" for one in self.candidates)
@@ -203,6 +209,7 @@ def choose_model(
     folder: RunFolder,
     evaluations: Sequence[Tensor] = (),
     whitening: MetricChoice | None = None,
+    train_again: Callable[[float], dict[str, Tensor]] | None = None,
 ) -> tuple[Choice, Embedder]:
     """Compare the trained network of a run with all that is cheaper, and keep the best one, or the trained one.
 
@@ -221,6 +228,8 @@ def choose_model(
         Of each evaluation, the scores of the held-out classes that chose the best epoch, and their MAP@R.
     whitening : MetricChoice, optional
         How the same classes have decided on a whitening.
+    train_again : callable, optional
+        Function from a number of epochs to the weights of the same network, trained on all training classes.
 
     Returns
     -------
@@ -232,7 +241,11 @@ def choose_model(
     with preserve_random_state():
         compared = Candidates(embedder, data, evaluations, whitening)
         choice = compared.choice()
-        kept = compared.keep(choice, folder)
+        if train_again is not None and choice.kept == "trained" and data.config.keep == "best":
+            choice = replace(choice, again=True)
+            kept = compared.keep_again(train_again, folder)
+        else:
+            kept = compared.keep(choice, folder)
     write_json(folder.choice, choice.to_dict())
     return choice, kept
 
@@ -295,6 +308,21 @@ class Candidates:
             folder.best, in_checkpoint(network), {**about, **changes, "kept": choice.kept, "kept_title": title}
         )
         return network.to(self.device).eval()
+
+    def keep_again(self, train_again: Callable[[float], dict[str, Tensor]], folder: RunFolder) -> Embedder:
+        """Write a network that was trained on all training classes into the checkpoint, and return it."""
+        weights = train_again(epochs_of_best(folder, self.config))
+        tensors, about = load_tensors(folder.best)
+        network = self.embedder
+        is_whitened = isinstance(network.metric, Whiten)
+        network.metric = nn.Identity()
+        network.load_state_dict(weights)
+        if is_whitened:
+            everything = self.train.joined(self.unseen)
+            network.metric = fitted_whitening(network, everything, self.config).to(self.device)
+        save_tensors(folder.trained, tensors, about)
+        save_tensors(folder.best, in_checkpoint(network), {**about, "again": True})
+        return network.eval()
 
     def _frozen(self) -> UntrainedModel | None:
         """Return the trunk before the training; None if a resumed run no longer finds its weights."""
@@ -396,6 +424,13 @@ class Candidates:
                 by_class=tuple(by_class.tolist()),
             )
         )
+
+
+def epochs_of_best(folder: RunFolder, config: TrainConfig) -> float:
+    """Return the length of the training that led to the best checkpoint; of a cosine schedule, the whole length."""
+    about = read_about(folder.best)
+    chosen = about if about["best"] is not None and config.schedule != "cosine" else read_about(folder.last)
+    return float(chosen["step"] / chosen["steps_per_epoch"])
 
 
 def interpolates(config: TrainConfig) -> bool:

@@ -14,6 +14,7 @@ from ..expressions import STRING, Call, Literal, parse, walk
 from ..io.untrusted import read_json
 from ..quoting import count_of
 from .checkpoint import read_about
+from .choice import epochs_of_best
 from .config import TrainConfig, TrainError
 from .loading import folder_and_config
 from .run import Run, RunFolder
@@ -95,8 +96,7 @@ def final_config(run: Run | str | Path, trust: str | Collection[str] = ()) -> Tr
     if not (folder.path / "scores.json").is_file():
         raise TrainError(f"{folder.path}: was not evaluated yet; run `nearfar evaluate` first")
     about = read_about(folder.best)
-    chosen = about if about["best"] is not None and config.schedule != "cosine" else read_about(folder.last)
-    epochs = chosen["step"] / chosen["steps_per_epoch"]
+    epochs = epochs_of_best(folder, config)
     paths = {name: getattr(config, name) for name in PATHS}
     led = {name: resolve_source(path, folder.start) for name, path in paths.items() if isinstance(path, str)}
     metric = config.metric

@@ -12,7 +12,7 @@ from contextlib import suppress
 from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -20,23 +20,25 @@ from ..data import Task
 from ..data.checks.training_items import marks_of
 from ..deep import distributed
 from .checkpoint import preserve_random_state
+from .closed_forms import CHOOSING_SPLITS, MAX_ROWS, MAX_WIDTH, OF_FEATURES
 from .config import TrainConfig, TrainError
 from .duration import duration
 from .features import embed, sizes_of
 from .forecast import EnoughTimed
 from .interrupts import Interrupts
+from .mirroring import MOST_IMAGES, mirrors
 from .run import RunFolder
 from .settle import settle
 from .setup import build
 from .start import START_ITEMS
-from .time_limit import TimeLimit, TimePlan
+from .time_limit import TimeLimit, TimePlan, TooFewMinutes
 from .trainer import TrainerInMemory
 from .training_data import seen_sample
 from .watchers import Watcher
 
 TRIAL_ITEMS = 512  # number of items, or eight batches if these are more, for the batches that are timed
-FEWEST_TIMED = 3  # number of batches
 ENOUGH_TIMED = 50
+MOST_MEASURING = 0.1  # share of the time above which a smaller image size is not timed, but computed
 TIMED_SHARE = 0.03  # share of the time that is left, for the timed batches
 EMBEDDED_ITEMS = 64  # number of items that are embedded for their time
 MOST_PASSES = 5  # how many times the usual number of passes over the items a training has at most
@@ -66,6 +68,8 @@ class Speed(NamedTuple):
         Building the network and the batches, without what depends on the number of items.
     checkpoint : float
         Writing a checkpoint.
+    features : int
+        Number of features of the trunk, not a time: closed forms of them are chosen at the end.
     """
 
     batch: float
@@ -73,6 +77,7 @@ class Speed(NamedTuple):
     mark: float
     start: float
     checkpoint: float
+    features: int = 0
 
 
 class Amounts(NamedTuple):
@@ -116,28 +121,39 @@ def plan_training(config: TrainConfig, limit: TimeLimit, start: Path | None = No
     settled = plan.config
     opening = before - limit.seconds_left
     sides = _sides(config, settled, task)
-    speed, batches = measure(config, task, limit, start)
+    trial = config.replace(augment=settled.augment)  # whether to mirror is decided in the training
+    left = limit.seconds_left
+    speed, batches = measure(trial, task, limit, start)
+    measuring = left - limit.seconds_left
     amounts = Amounts.of(task, batches)
     side = _largest_side(sides, settled, speed, amounts, limit.seconds_left - opening)
     sized = config
     if side != sides[0]:
         sized = _with_side(config, settled, side)
-        speed, _ = measure(sized, task, limit, start)
+        if measuring <= MOST_MEASURING * left:
+            speed, _ = measure(_with_side(trial, settled, side), task, limit, start)
+        else:
+            speed = _at_side(speed, side, sides[0])
     return planned(sized, settled, speed, amounts, limit, opening, kind=task.train.kind)
 
 
 def _largest_side(sides: Sequence[int], config: TrainConfig, speed: Speed, amounts: Amounts, left: float) -> int:
     """Return the largest side with which half of the usual passes fit into the seconds that are left, or the smallest.
 
-    The network takes a time proportional to the number of pixels. Decoding is taken for a small part of it.
+    There are at least `FEWEST_STEPS` batches. The network takes a time proportional to the number of pixels, of which
+    decoding is taken for a small part.
     """
-    needed = ENOUGH_PASSES * _usual_steps(config, amounts)
+    needed = max(FEWEST_STEPS, ENOUGH_PASSES * _usual_steps(config, amounts))
     for side in sides:
-        share = (side / sides[0]) ** 2 if side else 1.0
-        smaller = speed._replace(batch=share * speed.batch, item=share * speed.item)
-        if steps_in_time(config, smaller, amounts, left) >= needed:
+        if steps_in_time(config, _at_side(speed, side, sides[0]), amounts, left) >= needed:
             return side
     return sides[-1]
+
+
+def _at_side(speed: Speed, side: int, measured: int) -> Speed:
+    """Return the speed with images of another side than those that were measured."""
+    share = (side / measured) ** 2 if side else 1.0
+    return speed._replace(batch=share * speed.batch, item=share * speed.item)
 
 
 def planned(
@@ -178,9 +194,13 @@ def planned(
         fixed = opening + _fixed_seconds(settled, speed, amounts)
         needed = spent + (fixed + _seconds_of(FEWEST_STEPS, settled, speed, amounts)) / (1 - RESERVE)
         items = f"{amounts.train + amounts.unseen + amounts.test:,} {kind}s"
-        raise TrainError(
+        seconds = opening + speed.start + seconds_untrained(speed, amounts)
+        fits = settled.starts_pretrained and settled.keep == "best" and seconds < left
+        untrained = "; --rung whitened trains nothing" if settled.starts_pretrained else ""
+        raise TooFewMinutes(
             f"minutes: {limit.minutes:g} are too few for {items}: reading them, {FEWEST_STEPS} batches and the scores "
-            f"take about {duration(needed)}; give at least {ceil(needed / 60)}, or fewer {kind}s"
+            f"take about {duration(needed)}; give at least {ceil(needed / 60)}, or fewer {kind}s{untrained}",
+            features_fit=fits,
         )
     steps = min(fitting, most)
     config = given.replace(**_schedule(settled, steps, usual, speed, amounts))
@@ -211,7 +231,25 @@ def seconds_after(config: TrainConfig, speed: Speed, amounts: Amounts) -> float:
         embedded = amounts.train + 2 * amounts.unseen + 2 * amounts.test
     d = config.embedding_dim
     search = SECONDS_OF_PRODUCT * 2 * d * (amounts.test**2 + 6 * amounts.unseen**2)
-    return SECONDS_AT_LEAST + speed.item * embedded + search
+    return SECONDS_AT_LEAST + speed.item * embedded + search + _seconds_of_forms(speed.features, amounts.train)
+
+
+def seconds_untrained(speed: Speed, amounts: Amounts) -> float:
+    """Return the seconds of the features of all items, before a training, and of their closed form and scores."""
+    items = amounts.train + amounts.unseen + 2 * amounts.test
+    return SECONDS_AT_LEAST + items * (speed.item + speed.mark) + _seconds_of_forms(speed.features, amounts.train)
+
+
+def _seconds_of_forms(d: int, n: int) -> float:
+    """Return the seconds in which closed forms are chosen for n features (n, d) and one is fitted.
+
+    Each of the splits fits three decompositions to half of the rows, and searches the other half with all forms.
+    """
+    if d > MAX_WIDTH:
+        return 0.0
+    half = min(n, MAX_ROWS) / 2
+    fit = half * d**2 + 10 * min(d, half) ** 3
+    return SECONDS_OF_PRODUCT * ((CHOOSING_SPLITS * 3 + 1) * fit + CHOOSING_SPLITS * len(OF_FEATURES) * half**2 * d)
 
 
 def measure(config: TrainConfig, task: Task, limit: TimeLimit, start: Path | None) -> tuple[Speed, int]:
@@ -253,6 +291,7 @@ def measure(config: TrainConfig, task: Task, limit: TimeLimit, start: Path | Non
         mark=mark,
         start=built / 2,  # the training finds modules and weights in memory
         checkpoint=4 * 4 * parameters / BYTES_PER_SECOND,  # weights, twice, and two averages of the optimizer
+        features=int(cast(int, embedder.trunk.num_features)) if loop.config.starts_pretrained else 0,
     )
     return speed, max(1, round(len(loop.data.sampler) * len(task.train) / len(train)))
 
@@ -289,7 +328,7 @@ class BatchTimes(Watcher):
             self.timed += 1
             self.total += now - self._last
         self._last = now
-        if self.timed >= ENOUGH_TIMED or (self.timed >= FEWEST_TIMED and self.total >= self.enough):
+        if self.timed >= ENOUGH_TIMED or (self.timed > 0 and self.total >= self.enough):
             raise EnoughTimed
 
     def on_epoch(self, row: Mapping[str, Any]) -> None:
@@ -340,6 +379,8 @@ def _fixed_seconds(config: TrainConfig, speed: Speed, amounts: Amounts) -> float
         features = min(amounts.train, START_ITEMS)
     else:
         features = 0
+    if config.starts_pretrained and mirrors(config):
+        features += 2 * min(amounts.unseen or amounts.train, MOST_IMAGES)
     begins = speed.start + features * speed.item + (amounts.train + amounts.unseen) * speed.mark
     return begins + _evaluation(speed, amounts) + seconds_after(config, speed, amounts)
 

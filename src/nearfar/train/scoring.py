@@ -462,4 +462,5 @@ def _chosen(config: TrainConfig, task: Task, about: dict[str, Any], which: str) 
         return f"{why}: the checkpoint is that of the last evaluated epoch, {about['epoch']}."
     name = {"recall_at_1": "Recall@1", "map_at_r": "MAP@R"}[config.select]
     chosen = f"chosen by {name} on the validation classes ({about['best']:.4f})"
-    return f"The checkpoint of epoch {about['epoch']} was {chosen} (honest protocol)."
+    again = " Then the network was trained again, also on these classes." if about.get("again") else ""
+    return f"The checkpoint of epoch {about['epoch']} was {chosen} (honest protocol).{again}"

@@ -11,6 +11,20 @@ from numbers import Real
 from .config import TrainConfig, TrainError
 
 
+class TooFewMinutes(TrainError):
+    """A training does not fit into its minutes.
+
+    Attributes
+    ----------
+    features_fit : bool
+        Whether the features of a pretrained trunk do, which the run may keep instead.
+    """
+
+    def __init__(self, message: str, *, features_fit: bool) -> None:
+        super().__init__(message)
+        self.features_fit = features_fit
+
+
 class TimeLimit:
     """A number of minutes from now on.
 

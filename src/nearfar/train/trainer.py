@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from math import ceil
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -31,7 +35,7 @@ from .metric import MetricChoice, add_metric
 from .monitor import score_unseen_and_seen
 from .optim import rate_factor, set_rates
 from .run import Run, RunFolder, open_run
-from .settle import resumed_settings
+from .settle import resumed_settings, sampler_of
 from .setup import build, checked
 from .state import (
     Position,
@@ -44,10 +48,13 @@ from .state import (
     without_adapters,
 )
 from .task import protocol_note, training_items
-from .time_limit import TimeLimit, TimePlan
+from .time_limit import TimeLimit, TimePlan, TooFewMinutes
 from .training_lock import training_lock
+from .untrained import save_untrained
 from .watchers import ProgressLine, TensorBoard, Watcher
 
+MOST_ITEMS_AGAIN = 100_000  # of all batches together, up to which a small network is trained again at the end: a minute
+SHARE_FOR_AGAIN = 0.2  # of the items that are held out, from which this is worth it
 CHECK_EVERY = 10  # number of batches between checks of the loss on an accelerator, each of which synchronizes it
 
 
@@ -81,7 +88,8 @@ def train(
     minutes : float, optional
         Time for the training and for `evaluate_run` after it, from this call. After a few timed batches, it sets the
         number of batches, for which `epochs` or `steps` are an upper limit if they are given, and the image size. If
-        the machine becomes slower later, the training ends early, with the best checkpoint.
+        the machine becomes slower later, the training ends early, with the best checkpoint. If not even ten batches
+        fit, and no objective is named, the run keeps the features of a pretrained trunk with a closed form.
 
     Returns
     -------
@@ -112,7 +120,14 @@ def train(
         from .plan import plan_training
 
         folder.check_free()  # before the timed batches
-        timing = plan_training(config, limit)
+        try:
+            timing = plan_training(config, limit)
+        except TooFewMinutes as error:
+            if not error.features_fit:
+                raise
+            if progress:
+                print(f"{error}. So nothing is trained, and the run keeps features as they are.", file=sys.stderr)
+            return save_untrained(config, out, progress=progress)
         config = timing.config
     folder.create()
     try:
@@ -321,12 +336,42 @@ class Trainer:
         """Compare the best network with what is cheaper, and return what is kept."""
         if embedder is not None and chooses(self.loop.data):
             by_class = self.position.by_class
-            choice, embedder = choose_model(embedder, self.loop.data, self.folder, by_class, self.whitening)
+            train_again = self._train_again if self._may_train_again() else None
+            choice, embedder = choose_model(
+                embedder, self.loop.data, self.folder, by_class, self.whitening, train_again
+            )
             for watcher in self.watchers:
                 if isinstance(watcher, ProgressLine):
                     watcher.say(choice.sentence)
         self.loop.accelerator.wait_for_everyone()
         return embedder
+
+    def _may_train_again(self) -> bool:
+        """Return whether the network can be trained again on all training classes in a short time.
+
+        It has to be worth it: the held-out classes have a share of the items.
+        """
+        task = self.loop.data.task
+        assert task.validation is not None
+        config = self.loop.config
+        held_out = len(task.validation) / (len(task.train) + len(task.validation))
+        is_short = self.position.step * config.batch_size <= MOST_ITEMS_AGAIN and not config.starts_pretrained
+        return is_short and held_out >= SHARE_FOR_AGAIN and self.timing is None and distributed.world() == 1
+
+    def _train_again(self, epochs: float) -> dict[str, Tensor]:
+        """Train the same network on all training classes for a number of epochs, and return its weights."""
+        plan = self.loop.data.plan
+        assert plan.task.validation is not None
+        train = plan.task.train.joined(plan.task.validation)
+        self._say(f"Training again on all {len(train.classes)} training classes, also those that were held out.")
+        plain = {"patience": None, "metric": "none", "tensorboard": False, "checkpoint_every": 0, "validation": 0.0}
+        config = plan.config.replace(**plain, epochs=max(1, ceil(epochs)), steps=None)
+        config = config.replace(steps=max(1, round(epochs * len(sampler_of(config, train, None)))))
+        with TemporaryDirectory(prefix="nearfar-") as path:
+            loop = build(config, plan.start, given=replace(plan.task, train=train, validation=None))
+            TrainerInMemory(loop, RunFolder(path), self.interrupts).run()
+            with loop.averages.in_place():
+                return {name: value.detach().clone() for name, value in loop.trainable.embedder.state_dict().items()}
 
     def _out_of_patience(self) -> bool:
         config = self.loop.config
