@@ -275,7 +275,7 @@ def test_a_smaller_image_size_is_timed_only_where_that_is_quick(seconds, timings
         share = ((config.image_size or 224) / 224) ** 2
         return speed(60.0 * share), 2
 
-    monkeypatch.setattr(plan, "settle", lambda config, start: Plan(settled, task))
+    monkeypatch.setattr(plan, "settle", lambda config, start: Plan(config, settled, task))
     monkeypatch.setattr(plan, "measure", measured)
     found = plan.plan_training(TrainConfig.of(data="photos"), TimeLimit(4, clock))
     assert 96 <= found.config.image_size < 224
