@@ -202,7 +202,10 @@ class ClassProxyLoss(AnchorLoss, DivisibleClasses):
 
         parts = in_blocks(one, self._blocks(batch.anchors, batch.x), batch.x, w)
         self._add_up_statistics([statistics for _, statistics in parts])
-        total = sum((losses for losses, _ in parts), batch.x[:0].sum())
+        if len(parts) == 1:
+            total = parts[0][0]
+        else:  # the first term keeps a process without samples in the graph
+            total = sum((losses for losses, _ in parts), batch.x[:0].sum())
         return total / self.counted(y).sum().clamp_min(1)
 
     @torch.no_grad()

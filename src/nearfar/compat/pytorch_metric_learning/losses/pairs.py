@@ -52,6 +52,7 @@ class GenericPairLoss(BaseMetricLossFunction):
         pairs = listed_pairs(embeddings, labels, indices_tuple, ref_emb, ref_labels)
         if not len(pairs[0]) and not len(pairs[2]):
             return self.zero_losses()
+        # (p,) distances of the listed similar pairs, and those of the dissimilar ones
         return self._compute_loss(mat[pairs[0], pairs[1]], mat[pairs[2], pairs[3]], pairs)
 
     def _compute_loss(self, *args: Any) -> LossDict:
@@ -75,6 +76,7 @@ class ContrastiveLoss(GenericPairLoss):
         if how["distance"] == "cosine":  # margins of similarities
             near = 1 - near
             far = 1 - far
+        # our distances are minus inner products, and so are the margins
         elif self.distance.is_inverted:
             near = -near
             far = -far
@@ -131,6 +133,7 @@ def listed(counts: Tensor) -> tuple[Tensor, Tensor]:
 
 def counted_logsumexp(x: Tensor, counts: Tensor, dim: int = 1) -> Tensor:
     """Return log sum_j c_j e^{x_j}, with `dim` kept; 0 where all counts are 0."""
+    # log sum_j k_j e^{x_j} for entries that are listed k_j times
     return logsumexp(x + counts.clamp_min(1).log(), counts, add_one=False, dim=dim)
 
 
@@ -187,6 +190,7 @@ class SupConLoss(_Cosines):
         if not pos.any() or not neg_mask.bool().any():
             return self.zero_losses()
         s = self.distance.margin(0, mat) / self.temperature
+        # log of e^{s_ij} over the sum of all samples of known relation
         log_prob = s - logsumexp(s, pos | neg_mask.bool(), add_one=False)
         losses = -torch.where(pos, log_prob, 0.0).sum(1) / pos.sum(1).clamp_min(1)
         return {"loss": elements(losses)}
@@ -221,6 +225,8 @@ class MultiSimilarityLoss(_Cosines):
         return super().term_value(x, y, indices, ref, ref_y) / number.clamp_min(1)
 
     def _compute_loss(self, mat: Tensor, pos_mask: Tensor, neg_mask: Tensor) -> LossDict:
+        # 1/a log(1 + sum_p e^{-a (s - b)}) + 1/b log(1 + sum_n e^{b (s - base)}); `margin` has the sign for
+        # similarities
         pulled = logsumexp(self.alpha * self.distance.margin(mat, self.base), pos_mask, add_one=True) / self.alpha
         pushed = logsumexp(self.beta * self.distance.margin(self.base, mat), neg_mask, add_one=True) / self.beta
         return {"loss": elements((pulled + pushed)[:, 0])}
@@ -285,6 +291,7 @@ class LiftedStructureLoss(GenericPairLoss):
         if ref_emb is embeddings:
             of_positive = of_anchor
         else:
+            # down the columns: the samples that are negatives of a reference
             of_positive = masked(counted_logsumexp(push, neg, dim=0)[0], neg.any(0))
         pull = self.distance.margin(mat[a, p], self.pos_margin)
         exponent = torch.logaddexp(of_anchor[a], of_positive[p])
@@ -327,6 +334,7 @@ class TupletMarginLoss(_Cosines):
 
     def _compute_loss(self, mat: Tensor, pos_mask: Tensor, neg_mask: Tensor) -> LossDict:
         a, p = listed(pos_mask)
+        # cos(theta_ap - m)
         own = turned(mat[a, p], -self.margin)
         rivals = neg_mask.bool().any(1)
         exponent = counted_logsumexp(self.scale * mat, neg_mask)[a, 0] - self.scale * own
@@ -351,6 +359,7 @@ class IntraPairVarianceLoss(_Cosines):
 
     def _compute_loss(self, pos_pair_dist: Tensor, neg_pair_dist: Tensor, indices_tuple: Sequence[Tensor]) -> LossDict:
         a1, p, a2, n = indices_tuple
+        # bounds around the mean of each kind, whose gradient counts, too
         low = (1 - self.pos_eps) * mean(pos_pair_dist)
         high = (1 + self.neg_eps) * mean(neg_pair_dist)
         if self.distance.is_inverted:
@@ -399,6 +408,7 @@ class ThresholdConsistentMarginLoss(_Cosines):
     def _compute_loss(self, pos_pair_dist: Tensor, neg_pair_dist: Tensor, indices_tuple: Sequence[Tensor]) -> LossDict:
         below = torch.relu(self.margin_plus - pos_pair_dist)
         above = torch.relu(neg_pair_dist - self.margin_minus)
+        # means over the pairs on the wrong side of their threshold
         plus = below.sum() / (pos_pair_dist <= self.margin_plus).sum().clamp_min(1)
         minus = above.sum() / (neg_pair_dist >= self.margin_minus).sum().clamp_min(1)
         loss = self.lambda_plus * plus + self.lambda_minus * minus
@@ -430,10 +440,12 @@ class HistogramLoss(_Cosines):
     ) -> LossDict:
         """Take the pairs that are in triplets, each once, no matter which sample is the anchor."""
         pos, neg = pair_masks(embeddings, labels, indices_tuple, ref_emb, ref_labels)
+        # only pairs of anchors that have both kinds, as in the triplets of the other library
         in_triplets = (pos.any(1) & neg.any(1))[:, None]
         pos = pos & in_triplets
         neg = neg & in_triplets
         relation = torch.full_like(pos, UNKNOWN, dtype=torch.long)
+        # a relation matrix is symmetric, and indices may list a pair in one order only
         relation[neg | neg.T] = 0
         relation[pos | pos.T] = 1
         return {"loss": reduced(self.histograms(embeddings, relation))}

@@ -63,6 +63,7 @@ class TripletMarginLoss(BaseMetricLossFunction):
         anchors, positives, negatives = checked(indices)
         miner = GivenTriplets(anchors, positives, negatives, n=n)
         term = nearfar.TripletLoss(self.margin, miner=miner, **self.how)
+        # the miner gives the triplets, whatever the labels are
         unknown = torch.zeros(len(x), dtype=torch.int64, device=x.device)
         others = None if ref is None else torch.zeros(len(ref), dtype=torch.int64, device=x.device)
         value: Tensor = term(x, unknown, ref=ref, ref_labels=others)
@@ -146,6 +147,7 @@ class MarginLoss(BaseMetricLossFunction):
             raise Mismatch("MarginLoss: labels are needed with num_classes")
         beta = self.beta.to(embeddings)
         mat = self.distance(embeddings, ref_emb)
+        # the boundary of each anchor, (n,)
         of_row = beta.expand(len(embeddings)) if len(beta) == 1 else beta[labels]
         pull = torch.relu(self.distance.margin(mat, of_row[:, None]) + self.margin)
         push = torch.relu(self.distance.margin(of_row[:, None], mat) + self.margin)
@@ -177,6 +179,8 @@ class MarginLoss(BaseMetricLossFunction):
     ) -> LossDict:
         """Count each pair as often as its anchor has pairs of the other kind, without a list of triplets."""
         pos, neg = pair_masks(x, labels, None, ref, ref_labels)
+        # a similar pair is in as many triplets as its anchor has negatives, and a dissimilar one in as many as it has
+        # positives: no list of triplets
         near_count = pos * neg.sum(1, keepdim=True)
         far_count = neg * pos.sum(1, keepdim=True)
         if not near_count.any():
@@ -225,6 +229,7 @@ class AngularLoss(NeedsLabels):
         with_anchors = (anchors @ ref_emb.T)[a]  # (pairs, m)
         with_positives = (positives @ ref_emb.T)[p]  # (pairs, m)
         own = (anchors[a] * positives[p]).sum(1, keepdim=True)
+        # 4 t (u_a + u_p).x_n - 2 (1 + t) u_a.u_p, (pairs, m)
         exponent = 4 * t * (with_anchors + with_positives) - 2 * (1 + t) * own
         losses = logsumexp(exponent, neg[a], add_one=True)[:, 0]
         return {"loss": {"losses": losses, "indices": (a, p), "reduction_type": "pos_pair"}}
