@@ -38,8 +38,8 @@ from nearfar import DiscriminantWhitening
 from nearfar.data import open_task
 from nearfar.evaluation import evaluate
 from nearfar.train import TrainConfig, evaluate_run, train
-from nearfar.train.frozen import frozen_features
 from nearfar.train.recipes import recipe
+from nearfar.train.rungs.frozen import frozen_features
 from nearfar.train.settle import settle
 
 LOSSES = (

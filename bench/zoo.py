@@ -50,13 +50,13 @@ from nearfar.data import Dataset, open_dataset
 from nearfar.data.loader import make_loader
 from nearfar.evaluation import evaluate
 from nearfar.train import TrainConfig, evaluate_run, train
-from nearfar.train.closed_forms import MAX_WIDTH, choose_form, fitted
 from nearfar.train.defaults import is_of_photographs
 from nearfar.train.features import as_floats, embed, sizes_of
 from nearfar.train.network import make_embedder
+from nearfar.train.rungs.closed_forms import MAX_WIDTH, choose_form, fitted
+from nearfar.train.rungs.untrained import UntrainedModel
 from nearfar.train.settle import settle
 from nearfar.train.task import item_shape
-from nearfar.train.untrained import UntrainedModel
 
 CHEAPER = ("raw", "frozen", "closed form")
 ROWS = (*CHEAPER, "default", "minutes", "plain loop")

@@ -29,7 +29,7 @@ from nearfar.deep.networks.weights import pickles_are_safe
 from nearfar.extras import NEEDS, PACKAGES, hint
 from nearfar.index import Index
 from nearfar.train import recipe_names
-from nearfar.train.paper_tables import table_names
+from nearfar.train.papers.paper_tables import table_names
 from nearfar.workflows.listing import description
 from nearfar.workflows.reporting import pictures_of
 

@@ -13,7 +13,7 @@ import nearfar.evaluation
 from nearfar.data import open_dataset, open_task
 from nearfar.models import load_learner
 from nearfar.train import TrainConfig, embed_run, evaluate_run, train
-from nearfar.train.closed_forms import best_form
+from nearfar.train.rungs.closed_forms import best_form
 from nearfar.workflows.fitting import fit, make_learner
 
 from . import forking

@@ -28,13 +28,13 @@ from nearfar.train import (
     train_final,
 )
 from nearfar.train.checkpoint import load_tensors, read_about
-from nearfar.train.choice import Candidate, Choice, best_of, gain_and_error
-from nearfar.train.class_scores import left_out, optimism
-from nearfar.train.closed_forms import FORMS, OF_FEATURES, choose_form, fitted
 from nearfar.train.features import embed
 from nearfar.train.loading import load_trainable
+from nearfar.train.rungs.choice import Candidate, Choice, best_of, gain_and_error
+from nearfar.train.rungs.class_scores import left_out, optimism
+from nearfar.train.rungs.closed_forms import FORMS, OF_FEATURES, choose_form, fitted
+from nearfar.train.rungs.untrained import UntrainedModel, save_untrained
 from nearfar.train.scoring import raw_items
-from nearfar.train.untrained import UntrainedModel, save_untrained
 
 from ..references.held_out_map_at_r import reference
 
@@ -368,7 +368,7 @@ def broken(*_):
 
 
 def test_a_small_network_is_trained_again_on_all_training_classes(tmp_path, monkeypatch):
-    monkeypatch.setattr("nearfar.train.choice.best_of", lambda candidates: "trained")
+    monkeypatch.setattr("nearfar.train.rungs.choice.best_of", lambda candidates: "trained")
     data = separable(tmp_path / "rows.npz")
     config = TrainConfig.of(data=data, **{**TINY, "lr": 0.01, "epochs": 3})
     run = train(config, tmp_path / "run", progress=False)
@@ -396,7 +396,7 @@ def test_a_small_network_is_trained_again_on_all_training_classes(tmp_path, monk
 
 @pytest.mark.parametrize("case", ["keep", "many items", "few held out"])
 def test_a_network_is_not_trained_again_where_that_is_not_asked_or_takes_long(case, tmp_path, monkeypatch):
-    monkeypatch.setattr("nearfar.train.choice.best_of", lambda candidates: "trained")
+    monkeypatch.setattr("nearfar.train.rungs.choice.best_of", lambda candidates: "trained")
     config = TrainConfig.of(data=separable(tmp_path / "rows.npz"), **TINY)
     if case == "keep":
         config = config.replace(keep="trained")

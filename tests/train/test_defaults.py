@@ -17,7 +17,7 @@ from nearfar.train import DeepMetric, TrainConfig, TrainError, defaults, recipe,
 from nearfar.train import setup as building
 from nearfar.train import task as task_module
 from nearfar.train.defaults import chosen_trunk
-from nearfar.train.rungs import runs_ladder_by_default
+from nearfar.train.rungs.ladder import runs_ladder_by_default
 from nearfar.train.settle import settle
 from nearfar.train.task import _sizes_of_trunk
 

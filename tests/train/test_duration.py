@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from nearfar.train import TrainConfig
-from nearfar.train.duration import RunTimer, duration
-from nearfar.train.forecast import forecast
+from nearfar.train.timing.duration import RunTimer, duration
+from nearfar.train.timing.forecast import forecast
 from nearfar.train.watchers import ProgressLine
 
 from ..commands import run

@@ -11,7 +11,7 @@ from nearfar.deep.networks.embedder import Embedder
 from nearfar.deep.networks.pair_terms import episode_of
 from nearfar.train import TrainError, evaluate_run, train
 from nearfar.train.checkpoint import load_tensors
-from nearfar.train.episodic import Episodes
+from nearfar.train.papers.episodic import Episodes
 from nearfar.train.setup import build
 
 MODES = ("maml", "fomaml", "sequential")

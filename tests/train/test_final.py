@@ -18,8 +18,8 @@ from nearfar.train import DeepMetric, TrainConfig, TrainError, evaluate_run, ope
 from nearfar.train.checkpoint import load_tensors, read_about, save_tensors
 from nearfar.train.features import _stamps
 from nearfar.train.final import final_config, final_summary
+from nearfar.train.rungs.untrained import save_untrained
 from nearfar.train.task import with_resolved_folder
-from nearfar.train.untrained import save_untrained
 
 from ..commands import run
 from ..data.conftest import class_folders, write

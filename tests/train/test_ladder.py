@@ -15,13 +15,12 @@ from nearfar.data import open_task
 from nearfar.deep.networks.trunks import make_trunk
 from nearfar.evaluation import evaluate
 from nearfar.report import report_run
-from nearfar.train import TrainConfig, TrainError, embed_run, evaluate_run, ladder, rungs, train
+from nearfar.train import TrainConfig, TrainError, embed_run, evaluate_run, ladder, train
 from nearfar.train.checkpoint import read_about
-from nearfar.train.climbing import RungProgress
-from nearfar.train.closed_forms import choose_form, fitted
-from nearfar.train.expected_work import ExpectedWork
-from nearfar.train.last_stage import split_off
-from nearfar.train.rungs import (
+from nearfar.train.rungs import ladder as rungs
+from nearfar.train.rungs.climbing import RungProgress
+from nearfar.train.rungs.closed_forms import choose_form, fitted
+from nearfar.train.rungs.ladder import (
     Ladder,
     Rung,
     _protocol,
@@ -32,8 +31,10 @@ from nearfar.train.rungs import (
     mean_and_half,
     with_forms,
 )
-from nearfar.train.time_limit import TimeLimit
-from nearfar.train.untrained import save_untrained
+from nearfar.train.rungs.last_stage import split_off
+from nearfar.train.rungs.untrained import save_untrained
+from nearfar.train.timing.expected_work import ExpectedWork
+from nearfar.train.timing.time_limit import TimeLimit
 from tests.commands import run
 
 CLASSES = 12

@@ -132,8 +132,8 @@ def test_settings_that_do_not_fit(small, changes, says) -> None:
 def test_fewer_classes_than_processes(tmp_path, small, monkeypatch) -> None:
     monkeypatch.setattr(distributed, "world", lambda: 5)
     monkeypatch.setattr(distributed, "rank", lambda: 0)
-    from nearfar.train.many_classes import with_many_classes
     from nearfar.train.network import as_sum, parse_objective
+    from nearfar.train.scale.many_classes import with_many_classes
 
     config = small(objective="CosFaceLoss()", shard_classes=True)
     objective = as_sum(parse_objective(config.objective, num_classes=3, embedding_dim=8))

@@ -17,7 +17,7 @@ from PIL import Image
 from nearfar.data.augment import Augment
 from nearfar.deep.objective.parser import parse_objective
 from nearfar.train import TrainConfig, TrainError, recipe, recipe_names, reproduce
-from nearfar.train.paper_tables import dataset_of, find_table, row_config, table_names
+from nearfar.train.papers.paper_tables import dataset_of, find_table, row_config, table_names
 from tests.commands import run as command
 
 FOUNDING = ("cml", "facility_location", "jrd")

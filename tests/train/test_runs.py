@@ -875,7 +875,7 @@ def test_half_precision_runs(tmp_path, small, precision) -> None:
 
 @pytest.mark.parametrize(("native", "expected"), [(True, "bf16"), (False, "no")])
 def test_precision_auto_is_what_the_device_computes_natively(tmp_path, small, monkeypatch, native, expected) -> None:
-    monkeypatch.setattr("nearfar.train.devices._has_native_bf16", lambda on_cpu: native)
+    monkeypatch.setattr("nearfar.train.scale.devices._has_native_bf16", lambda on_cpu: native)
     run = train(small(precision="auto", epochs=1), tmp_path / "auto", progress=False)
     assert run.config.precision == expected
     train(small(precision=expected, epochs=1), tmp_path / "named", progress=False)

@@ -12,8 +12,8 @@ from nearfar.data import open as opening
 from nearfar.data.open import open_task
 from nearfar.train import DeepMetric, TrainConfig, embed_run, evaluate_run, load_embedder, network, train
 from nearfar.train import task as tasks
+from nearfar.train.rungs.untrained import save_untrained
 from nearfar.train.scoring import task_of
-from nearfar.train.untrained import save_untrained
 from tests.commands import run
 
 

@@ -24,9 +24,9 @@ from nearfar.io.scores_file import baseline_of, read_scores
 from nearfar.train import TrainConfig, TrainError, embed_run, evaluate_run, recipe, train
 from nearfar.train.checkpoint import load_tensors, read_about, save_tensors
 from nearfar.train.defaults import defaults_note
-from nearfar.train.rungs import config_for, ladder, runs_ladder_by_default
+from nearfar.train.rungs.ladder import config_for, ladder, runs_ladder_by_default
+from nearfar.train.rungs.untrained import save_untrained
 from nearfar.train.settle import settle
-from nearfar.train.untrained import save_untrained
 
 WORDS = ["[PAD]", "[UNK]", "red", "blue", "green", "shoe", "hat", "coat", "small", "large"]
 CLASSES = ["shoe", "hat", "coat", "red", "blue", "green", "small", "large"]

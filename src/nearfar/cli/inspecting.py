@@ -70,8 +70,8 @@ def inspect(
             json.dump(found.to_dict(), file, indent=1, ensure_ascii=False)
     say(report_text(found))
     if time:
-        from ..train.forecast import forecast
-        from ..train.rungs import runs_ladder_by_default
+        from ..train.rungs.ladder import runs_ladder_by_default
+        from ..train.timing.forecast import forecast
 
         chosen = given(split, items, data=data, seed=seed, partial=partial or None)
         config = make_config(chosen | named_values(settings), recipe)

@@ -10,7 +10,7 @@ from .bars import writes_lines
 from .encoding import say
 
 if TYPE_CHECKING:
-    from ..train.time_limit import TimeLimit
+    from ..train.timing.time_limit import TimeLimit
 
 
 def check_ladder_options(ladder: str | None, rung: str | None, *, resume: bool, devices: int) -> None:
@@ -42,7 +42,7 @@ def time_limit(minutes: float, ladder: str | None, *, resume: bool, devices: int
     ValueError
         If the number is not valid, or --minutes does not work with another option.
     """
-    from ..train.time_limit import TimeLimit
+    from ..train.timing.time_limit import TimeLimit
 
     if resume:
         raise ValueError("--minutes: works only at the start of a run; with --resume, it continues to its planned end")

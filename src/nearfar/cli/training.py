@@ -181,8 +181,8 @@ def compare(
     ladder
         First print the table of `nearfar train --ladder`, with the settings that all objectives share.
     """
-    from ..train.climbing import watched_ladder
-    from ..train.paper_tables import is_table
+    from ..train.papers.paper_tables import is_table
+    from ..train.rungs.climbing import watched_ladder
     from ..workflows.comparing import compare as compare_objectives
     from ..workflows.comparing import reproduce_table
 

@@ -14,11 +14,11 @@ HOMES = {
     "TrainConfig": "config",
     "TrainError": "config",
     "train": "trainer",
-    "climb": "climbing",
+    "climb": "rungs.climbing",
     "train_final": "final",
     "train_and_compare": "compare",
-    "ladder": "rungs",
-    "Ladder": "rungs",
+    "ladder": "rungs.ladder",
+    "Ladder": "rungs.ladder",
     "DeepMetric": "estimator",
     "Run": "run",
     "Watcher": "watchers",
@@ -29,8 +29,8 @@ HOMES = {
     "embed": "features",
     "recipe": "recipes",
     "recipe_names": "recipes",
-    "reproduce": "paper_tables",
-    "theory_of_run": "theory",
+    "reproduce": "papers.paper_tables",
+    "theory_of_run": "papers.theory",
 }
 __all__ = sorted(HOMES)
 

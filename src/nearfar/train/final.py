@@ -14,14 +14,14 @@ from ..expressions import STRING, Call, Literal, parse, walk
 from ..io.untrusted import read_json
 from ..quoting import count_of
 from .checkpoint import read_about
-from .choice import epochs_of_best
 from .config import TrainConfig, TrainError
 from .loading import folder_and_config
 from .run import Run, RunFolder
+from .rungs.choice import epochs_of_best
+from .rungs.untrained import save_untrained
 from .setup import steps_of_epochs
 from .task import with_resolved_folder
 from .trainer import train
-from .untrained import save_untrained
 from .watchers import Watcher
 
 PATHS = ("data", "test", "pretrained", "network_weights")

@@ -15,9 +15,9 @@ from ..deep.networks.weights import METRIC, NETWORK
 from ..deep.networks.whiten import Whiten
 from .checkpoint import classes_of, load_tensors, shape_of, text_length_of
 from .config import TrainConfig, TrainError
-from .devices import make_accelerator
 from .network import Trainable, make_embedder, make_trainable
 from .run import Run, RunFolder, open_run
+from .scale.devices import make_accelerator
 from .state import without_adapters
 
 Network = TypeVar("Network", bound=nn.Module)

@@ -13,9 +13,9 @@ from torch.optim import Optimizer
 from ..deep.networks.tokens import Tokens
 from ..deep.networks.transformers_trunk import TransformersTrunk, architecture_of
 from .config import TrainConfig, TrainError
-from .many_classes import exclude_from_averaging
 from .network import Trainable
 from .optim import make_optimizer, param_groups
+from .scale.many_classes import exclude_from_averaging
 from .task import class_mark, item_shape, text_tokens
 from .training_data import TrainingData
 from .weight_averages import Averages

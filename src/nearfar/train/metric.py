@@ -13,11 +13,11 @@ from ..deep.networks.embedder import Embedder
 from ..deep.networks.weights import METRIC
 from ..deep.networks.whiten import Whiten
 from .checkpoint import load_tensors, save_tensors
-from .class_scores import ClassScores, optimism
 from .config import TrainConfig, TrainError
 from .features import Floats, embed, encode, sizes_of
 from .monitor import searched
 from .run import RunFolder
+from .rungs.class_scores import ClassScores, optimism
 from .training_data import TrainingData
 
 FITTED_ON = 50_000  # maximum number of training items, enough to estimate a covariance in a few hundred dimensions

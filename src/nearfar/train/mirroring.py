@@ -17,9 +17,9 @@ from ..data import Dataset
 from ..data.augment import transforms_of
 from ..data.transforms.geometry import Mirror
 from ..expressions import parse_list
-from .class_scores import ClassScores
 from .config import TrainConfig
 from .features import encode, sizes_of
+from .rungs.class_scores import ClassScores
 from .settle import Plan
 
 if TYPE_CHECKING:

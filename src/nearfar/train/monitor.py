@@ -16,11 +16,11 @@ from ..data.dataset import images_once
 from ..deep import distributed
 from ..deep.compositions.divide_and_conquer import DivideAndConquer
 from ..deep.proxies.class_proxies import NeighborProxyLoss
-from .class_scores import ClassScores
 from .config import TrainError
 from .features import Floats, encode, resizing_of
 from .loop import Loop
 from .pairs import scores_both_ways, text_set
+from .rungs.class_scores import ClassScores
 
 if TYPE_CHECKING:
     from ..evaluation.retrieval import Retrieval

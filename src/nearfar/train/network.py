@@ -27,9 +27,9 @@ from ..deep.objective.parser import parse_objective
 from ..deep.objective.terms import Sum, Term
 from ..trust import named_by
 from .config import TrainConfig, TrainError
-from .episodic import Episodes
-from .many_classes import with_many_classes
 from .pairs import PairBatch, PairFeatures, are_one_model, start_in_shared_space, value_both_ways
+from .papers.episodic import Episodes
+from .scale.many_classes import with_many_classes
 from .task import with_resolved_folder
 
 

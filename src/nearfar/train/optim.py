@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from ..deep.networks.depth import layer_numbers
 from ..deep.networks.embedder import Embedder
 from .config import TrainConfig
-from .sparse_rows import SparseRows
+from .scale.sparse_rows import SparseRows
 
 
 def param_groups(embedder: Embedder, objective: nn.Module, config: TrainConfig) -> list[dict[str, Any]]:

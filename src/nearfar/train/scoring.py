@@ -40,15 +40,15 @@ from .checkpoint import (
     replace_file,
     shape_of,
 )
-from .closed_forms import FORMS
 from .config import TrainConfig, TrainError
 from .features import Floats, all_rows, embed, sizes_of
-from .frozen import frozen_features
 from .loading import FLAT_TRUNKS, build_embedder, folder_and_config, network_config
 from .metric import whitened, whitening_note
 from .pairs import embed_texts, scores_both_ways, text_set
 from .remarks import course, random_trunk, remarks
 from .run import Run, RunFolder, write_json
+from .rungs.closed_forms import FORMS
+from .rungs.frozen import frozen_features
 from .task import class_mark, open_data, sizes_in, tokenized
 
 if TYPE_CHECKING:

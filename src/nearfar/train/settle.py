@@ -13,9 +13,9 @@ from ..deep.samplers.resolve import make_sampler
 from ..trust import TrustError, named_by
 from .config import TrainConfig, TrainError
 from .defaults import chosen_trunk, recipe_defaults
-from .devices import precision_of
 from .listed_pairs import KnownPairBatches, KnownPairs
 from .pairs import TextRows, two_tower_defaults
+from .scale.devices import precision_of
 from .task import check_data, chosen_sizes, open_data, own_preprocessing, size_when_opened
 
 

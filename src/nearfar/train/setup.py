@@ -13,17 +13,17 @@ from ..deep.networks.standardize import Standardize
 from ..deep.samplers.base import BatchSampler
 from ..deep.samplers.clusters import ClusterSampler
 from .checkpoint import seed_random_state
-from .chunks import check_chunks
 from .config import TrainConfig, TrainError
-from .devices import make_accelerator
 from .features import all_rows
 from .listed_pairs import KnownPairs
 from .loop import Loop
-from .many_classes import check_many_classes
 from .mirroring import with_or_without_mirror
 from .network import Trainable, choose_trained, make_trainable, weights_note
 from .pairs import check_objective
 from .positives import check_batch_size, check_positives
+from .scale.chunks import check_chunks
+from .scale.devices import make_accelerator
+from .scale.many_classes import check_many_classes
 from .settle import Plan, sampler_of, settle
 from .start import start_embedding
 from .task import item_shape

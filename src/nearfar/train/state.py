@@ -20,8 +20,8 @@ from ..quoting import count_of
 from .checkpoint import fitting, random_state, set_random_state
 from .config import TrainConfig, TrainError
 from .loop import Loop
-from .many_classes import gather_proxies, sharded_parameters
 from .monitor import embed_both, from_first, refit_proxies
+from .scale.many_classes import gather_proxies, sharded_parameters
 
 RESUMED = "resume: the checkpoint"
 CHANGED = "damaged, of another version, or of data that have changed since"

@@ -22,19 +22,19 @@ from ..deep.networks.trunks import inner_place
 from ..deep.networks.weights import TRUNK
 from ..deep.precision import matmul_precision
 from .checkpoint import first_weights, load_tensors, load_tree, save_tensors
-from .choice import choose_model, chooses, interpolate
-from .chunks import backward_of_chunks
 from .config import TrainConfig, TrainError
 from .defaults import defaults_note
-from .duration import RunTimer
 from .interrupts import Interrupts
 from .loading import build_embedder, with_best_weights
 from .loop import Loop
-from .many_classes import average_drawn, clip_gradients, everywhere
 from .metric import MetricChoice, add_metric
 from .monitor import score_unseen_and_seen
 from .optim import rate_factor, set_rates
 from .run import Run, RunFolder, open_run
+from .rungs.choice import choose_model, chooses, interpolate
+from .rungs.untrained import save_untrained
+from .scale.chunks import backward_of_chunks
+from .scale.many_classes import average_drawn, clip_gradients, everywhere
 from .settle import resumed_settings, sampler_of
 from .setup import build, checked
 from .state import (
@@ -48,9 +48,9 @@ from .state import (
     without_adapters,
 )
 from .task import protocol_note, training_items
-from .time_limit import TimeLimit, TimePlan, TooFewMinutes
+from .timing.duration import RunTimer
+from .timing.time_limit import TimeLimit, TimePlan, TooFewMinutes
 from .training_lock import training_lock
-from .untrained import save_untrained
 from .watchers import ProgressLine, TensorBoard, Watcher
 
 MOST_ITEMS_AGAIN = 100_000  # of all batches together, up to which a small network is trained again at the end: a minute
@@ -117,7 +117,7 @@ def train(
     config = config or TrainConfig.from_json(folder.config, trust)
     timing = None
     if limit is not None:
-        from .plan import plan_training
+        from .timing.time_plan import plan_training
 
         folder.check_free()  # before the timed batches
         try:

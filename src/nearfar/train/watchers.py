@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from ..data import Task
 from ..data.checks.shared_images import remark_shared
 from ..progress import listening, terminal_display
-from .duration import RunTimer
+from .timing.duration import RunTimer
 
 
 class Watcher(Protocol):

@@ -72,7 +72,7 @@ def reproduce_table(
     only: Sequence[str],
 ) -> str:
     """Train the rows of a table, and return it as text with the published figures."""
-    from ..train.paper_tables import reproduce
+    from ..train.papers.paper_tables import reproduce
 
     with stage("training") as done:
         found = reproduce(

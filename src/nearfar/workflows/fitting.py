@@ -63,7 +63,7 @@ def fit(
     from ..data.open import open_whole
     from ..io.sources import SourceKind, kind_by_name
     from ..models.embedded import reconstruction
-    from ..train.closed_forms import best_form
+    from ..train.rungs.closed_forms import best_form
     from .scoring import score_learner
 
     out = Path(out)

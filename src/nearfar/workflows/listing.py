@@ -30,7 +30,7 @@ def listing() -> str:
 def listing_of_recipes() -> str:
     """Return the recipes by their source, and then the tables and figures of papers with their titles."""
     from ..train import recipe_names
-    from ..train.paper_tables import table_names
+    from ..train.papers.paper_tables import table_names
 
     families: dict[str, list[str]] = {source: [] for source in RECIPES}
     for name in recipe_names():

@@ -21,7 +21,7 @@ from .outcome import Outcome
 
 if TYPE_CHECKING:
     from ..train import Run
-    from ..train.closed_forms import FittedForm
+    from ..train.rungs.closed_forms import FittedForm
 
 
 @dataclass(frozen=True)

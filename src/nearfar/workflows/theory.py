@@ -15,7 +15,7 @@ NOT_WHOLE = "Each part is searched separately, so do not compare these recalls w
 
 def score_theory(source: Path) -> Outcome:
     """Return H-divergence, joint error and diversities of a run, and write them into its folder."""
-    from ..train.theory import theory_of_run
+    from ..train.papers.theory import theory_of_run
 
     found = theory_of_run(source)
     return Outcome(str(found), found.to_dict())

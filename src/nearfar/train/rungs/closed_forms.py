@@ -16,11 +16,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..numerics import psd, scatter
-from ..numerics.constraints import LabelPairs
-from ..numerics.standard_columns import standard
-from ..numerics.types import AnyArray, Array, Ints
-from ..numerics.whitening import discriminant_whitening, unit_rows
+from ...numerics import psd, scatter
+from ...numerics.constraints import LabelPairs
+from ...numerics.standard_columns import standard
+from ...numerics.types import AnyArray, Array, Ints
+from ...numerics.whitening import discriminant_whitening, unit_rows
 
 CHOOSING_SPLITS = 4  # of the classes into halves; each two hold out one half and then the other
 MAX_WIDTH = 2048  # number of features up to which a form is chosen: they take d^3 multiplications
@@ -292,7 +292,7 @@ def _some_classes(labels: Ints, rng: np.random.Generator) -> AnyArray:
 
 def held_out_score(rows: AnyArray, labels: Ints, groups: AnyArray | None) -> float:
     """Return MAP@R by cosine, each row searching all others; NaN if all are alone in their class."""
-    from ..evaluation.retrieval import retrieve
+    from ...evaluation.retrieval import retrieve
 
     found = retrieve(rows, labels, groups=groups, ks=(1,))
     scored = found.relevant > 0

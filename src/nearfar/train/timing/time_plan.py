@@ -16,25 +16,25 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from ..data import Task
-from ..data.checks.training_items import marks_of
-from ..deep import distributed
-from .checkpoint import preserve_random_state
-from .closed_forms import CHOOSING_SPLITS, MAX_ROWS, MAX_WIDTH, OF_FEATURES
-from .config import TrainConfig, TrainError
+from ...data import Task
+from ...data.checks.training_items import marks_of
+from ...deep import distributed
+from ..checkpoint import preserve_random_state
+from ..config import TrainConfig, TrainError
+from ..features import embed, sizes_of
+from ..interrupts import Interrupts
+from ..mirroring import MOST_IMAGES, mirrors
+from ..run import RunFolder
+from ..rungs.closed_forms import CHOOSING_SPLITS, MAX_ROWS, MAX_WIDTH, OF_FEATURES
+from ..settle import settle
+from ..setup import build
+from ..start import START_ITEMS
+from ..trainer import TrainerInMemory
+from ..training_data import seen_sample
+from ..watchers import Watcher
 from .duration import duration
-from .features import embed, sizes_of
 from .forecast import EnoughTimed
-from .interrupts import Interrupts
-from .mirroring import MOST_IMAGES, mirrors
-from .run import RunFolder
-from .settle import settle
-from .setup import build
-from .start import START_ITEMS
 from .time_limit import TimeLimit, TimePlan, TooFewMinutes
-from .trainer import TrainerInMemory
-from .training_data import seen_sample
-from .watchers import Watcher
 
 TRIAL_ITEMS = 512  # number of items, or eight batches if these are more, for the batches that are timed
 ENOUGH_TIMED = 50

@@ -13,13 +13,13 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from ..deep import distributed
-from ..deep.objective.terms import Sum, Term
-from ..deep.proxies.divided_classes import DivisibleClasses
-from ..deep.proxies.heads import HeadLoss
-from ..deep.proxies.sampled_classes import SampledClasses
-from ..deep.proxies.sharded_classes import ShardedClasses
-from .config import TrainConfig, TrainError
+from ...deep import distributed
+from ...deep.objective.terms import Sum, Term
+from ...deep.proxies.divided_classes import DivisibleClasses
+from ...deep.proxies.heads import HeadLoss
+from ...deep.proxies.sampled_classes import SampledClasses
+from ...deep.proxies.sharded_classes import ShardedClasses
+from ..config import TrainConfig, TrainError
 from .devices import PLAIN
 
 

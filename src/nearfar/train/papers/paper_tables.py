@@ -10,15 +10,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..data.open import ARCHIVES
-from ..evaluation.intervals import PARTS, interval
-from ..io.untrusted import read_json
-from ..quoting import count_of
-from .compare import Trial, refuse_empty, run_trials, trial_folder, with_test_classes
-from .config import TrainConfig, TrainError
-from .recipes import PAPERS, recipe
-from .recipes.tables import PaperTable, Row
-from .run import write_json
+from ...data.open import ARCHIVES
+from ...evaluation.intervals import PARTS, interval
+from ...io.untrusted import read_json
+from ...quoting import count_of
+from ..compare import Trial, refuse_empty, run_trials, trial_folder, with_test_classes
+from ..config import TrainConfig, TrainError
+from ..recipes import PAPERS, recipe
+from ..recipes.tables import PaperTable, Row
+from ..run import write_json
 from .theory import THEORY, TITLES, theory_of_run
 
 OF_THEORY = {

@@ -23,34 +23,34 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..data import Dataset, Task
-from ..data.readers.in_memory import GIVEN
-from ..deep.networks.embedder import Embedder, as_channels
-from ..deep.networks.standardize import Standardize
-from ..numerics.types import Ints
-from .checkpoint import preserve_random_state
+from ...data import Dataset, Task
+from ...data.readers.in_memory import GIVEN
+from ...deep.networks.embedder import Embedder, as_channels
+from ...deep.networks.standardize import Standardize
+from ...numerics.types import Ints
+from ..checkpoint import preserve_random_state
+from ..config import TrainConfig, TrainError
+from ..defaults import default_recipe, hub_is_cached
+from ..features import Floats, all_rows, cached_features, embed, encode, sizes_of, with_rows
+from ..interrupts import Interrupts
+from ..network import Trainable, weights_note
+from ..recipes import recipe
+from ..run import RunFolder, write_json
+from ..scale.devices import make_accelerator
+from ..scoring import raw_items
+from ..settle import settle
+from ..setup import build, checked
+from ..start import start_from_whitening
+from ..task import item_shape
+from ..timing.expected_work import ExpectedWork
+from ..timing.time_limit import TimeLimit
+from ..trainer import TrainerInMemory
+from ..training_data import seen_sample
+from ..watchers import Watcher
+from ..weight_averages import Averages
 from .closed_forms import FORMS, MAX_WIDTH, OF_FEATURES, choose_form, fitted
-from .config import TrainConfig, TrainError
-from .defaults import default_recipe, hub_is_cached
-from .devices import make_accelerator
-from .expected_work import ExpectedWork
-from .features import Floats, all_rows, cached_features, embed, encode, sizes_of, with_rows
 from .frozen import frozen_features, untrained_network
-from .interrupts import Interrupts
 from .last_stage import LastStage, split_off
-from .network import Trainable, weights_note
-from .recipes import recipe
-from .run import RunFolder, write_json
-from .scoring import raw_items
-from .settle import settle
-from .setup import build, checked
-from .start import start_from_whitening
-from .task import item_shape
-from .time_limit import TimeLimit
-from .trainer import TrainerInMemory
-from .training_data import seen_sample
-from .watchers import Watcher
-from .weight_averages import Averages
 
 RUNGS = ("raw", "frozen", "whitened", "head", "last-stage", "full")
 FROZEN = "frozen features"
@@ -225,7 +225,7 @@ def mean_and_half(values: Sequence[float], ratio: float = 0.0) -> tuple[float, f
     >>> round(mean, 3), round(half, 3)
     (0.6, 0.393)
     """
-    from ..evaluation.intervals import interval
+    from ...evaluation.intervals import interval
 
     found = interval(values)
     # t_{0.975, J-1} s sqrt(1/J + ratio); `interval` has the same without the ratio
@@ -679,7 +679,7 @@ def _rung(
 
     A split may add its closed form to `forms`.
     """
-    from ..evaluation import evaluate
+    from ...evaluation import evaluate
 
     recalls = []
     means = []

@@ -15,15 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from ..data import Dataset
-from ..evaluation.generalization import diversity, h_divergence, joint_error
-from ..evaluation.intervals import PARTS, Interval, subset_recall
-from ..numerics.types import AnyArray
-from .config import TrainConfig
-from .estimator import DeepMetric
-from .loading import folder_and_config
-from .run import Run, write_json
-from .scoring import task_of
+from ...data import Dataset
+from ...evaluation.generalization import diversity, h_divergence, joint_error
+from ...evaluation.intervals import PARTS, Interval, subset_recall
+from ...numerics.types import AnyArray
+from ..config import TrainConfig
+from ..estimator import DeepMetric
+from ..loading import folder_and_config
+from ..run import Run, write_json
+from ..scoring import task_of
 
 THEORY = "theory.json"
 SPLITS = 10  # number of random splits into halves

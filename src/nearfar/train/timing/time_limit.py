@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import isfinite
 from numbers import Real
 
-from .config import TrainConfig, TrainError
+from ..config import TrainConfig, TrainError
 
 
 class TooFewMinutes(TrainError):

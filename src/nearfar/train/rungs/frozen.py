@@ -6,14 +6,14 @@ from pathlib import Path
 
 import msgspec
 
-from ..data import Dataset
-from ..deep.networks.embedder import Embedder
-from .checkpoint import seed_random_state
-from .config import TrainConfig
-from .devices import make_accelerator
-from .features import cached_features, sizes_of
-from .network import make_embedder
-from .task import item_shape, with_resolved_folder
+from ...data import Dataset
+from ...deep.networks.embedder import Embedder
+from ..checkpoint import seed_random_state
+from ..config import TrainConfig
+from ..features import cached_features, sizes_of
+from ..network import make_embedder
+from ..scale.devices import make_accelerator
+from ..task import item_shape, with_resolved_folder
 
 
 def untrained_network(config: TrainConfig, shape: tuple[int, ...], start: Path | None = None) -> Embedder:

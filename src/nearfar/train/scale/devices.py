@@ -9,8 +9,8 @@ import torch
 from accelerate import Accelerator, DistributedDataParallelKwargs, DistributedType
 from accelerate.state import AcceleratorState, GradientState
 
-from ..deep import distributed
-from .config import TrainConfig
+from ...deep import distributed
+from ..config import TrainConfig
 
 PLAIN = (DistributedType.MULTI_CPU, DistributedType.MULTI_GPU, DistributedType.MULTI_XPU)
 """Distributed types in which each process has all parameters of the network."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from ..data.readers.in_memory import GIVEN
+from ...data.readers.in_memory import GIVEN
 
 if TYPE_CHECKING:
-    from .loop import Loop
+    from ..loop import Loop
 
 TIMED_BATCHES = 5
 """Minimum number of batches that are timed, without the first of an epoch, which waits for the data."""

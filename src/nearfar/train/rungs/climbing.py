@@ -6,14 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-from ..progress import stage
-from .config import TrainConfig, TrainError
-from .duration import duration
-from .run import Run, RunFolder
-from .rungs import Ladder, config_for, default_ladder, write_ladder
-from .rungs import ladder as compare_rungs
-from .time_limit import TimeLimit
-from .trainer import train
+from ...progress import stage
+from ..config import TrainConfig, TrainError
+from ..run import Run, RunFolder
+from ..timing.duration import duration
+from ..timing.time_limit import TimeLimit
+from ..trainer import train
+from .ladder import Ladder, config_for, default_ladder, write_ladder
+from .ladder import ladder as compare_rungs
 from .untrained import save_untrained
 
 RungName = Literal["auto", "frozen", "whitened", "head", "last-stage", "full"]

@@ -11,8 +11,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from ..deep.networks.depth import last_stage
-from ..deep.networks.weights import Trunk
+from ...deep.networks.depth import last_stage
+from ...deep.networks.weights import Trunk
 
 LARGEST_SET = 2**30  # maximum number of bytes of stored activations
 SAME_FEATURES = 1e-3  # tolerance of features, relative to the largest

@@ -22,23 +22,23 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..data.readers.in_memory import GIVEN
-from ..deep.networks.embedder import Embedder
-from ..deep.networks.weights import NETWORK
-from ..deep.networks.whiten import Whiten
-from ..numerics.types import AnyArray, Array, Ints
-from .checkpoint import load_tensors, preserve_random_state, read_about, save_tensors
+from ...data.readers.in_memory import GIVEN
+from ...deep.networks.embedder import Embedder
+from ...deep.networks.weights import NETWORK
+from ...deep.networks.whiten import Whiten
+from ...numerics.types import AnyArray, Array, Ints
+from ..checkpoint import load_tensors, preserve_random_state, read_about, save_tensors
+from ..config import TrainConfig
+from ..features import Floats
+from ..metric import MetricChoice, embedded, fitted_whitening, whitened
+from ..monitor import searched
+from ..network import make_embedder
+from ..run import RunFolder, write_json
+from ..start import start_embedding
+from ..task import item_shape
+from ..training_data import TrainingData
 from .class_scores import ClassScores, optimism
 from .closed_forms import FORMS, MAX_WIDTH, choose_form, fitted
-from .config import TrainConfig
-from .features import Floats
-from .metric import MetricChoice, embedded, fitted_whitening, whitened
-from .monitor import searched
-from .network import make_embedder
-from .run import RunFolder, write_json
-from .start import start_embedding
-from .task import item_shape
-from .training_data import TrainingData
 from .untrained import UntrainedModel
 
 SHARES = (0.25, 0.5, 0.75)  # of the way from the weights before the training to those after it

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..numerics.types import Array, Ints
+from ...numerics.types import Array, Ints
 
 if TYPE_CHECKING:
-    from ..evaluation.retrieval import Retrieval
+    from ...evaluation.retrieval import Retrieval
 
 
 class ClassScores(NamedTuple):

@@ -12,21 +12,21 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..data import Dataset
-from ..deep.networks.embedder import Embedder
-from ..deep.networks.identity import Identity
-from ..deep.networks.standardize import Standardize
-from ..deep.networks.weights import NETWORK
-from ..deep.networks.whiten import Whiten
-from .checkpoint import preserve_random_state, save_tensors
+from ...data import Dataset
+from ...deep.networks.embedder import Embedder
+from ...deep.networks.identity import Identity
+from ...deep.networks.standardize import Standardize
+from ...deep.networks.weights import NETWORK
+from ...deep.networks.whiten import Whiten
+from ..checkpoint import preserve_random_state, save_tensors
+from ..config import TrainConfig
+from ..features import Floats, all_rows, cached_features, embed, sizes_of
+from ..run import Run, RunFolder
+from ..scoring import RAW_SIDE, are_reduced
+from ..setup import build
+from ..task import item_shape, training_items
 from .closed_forms import FORMS, MAX_WIDTH, OF_FEATURES, choose_form, fitted
-from .config import TrainConfig
-from .features import Floats, all_rows, cached_features, embed, sizes_of
 from .frozen import untrained_network
-from .run import Run, RunFolder
-from .scoring import RAW_SIDE, are_reduced
-from .setup import build
-from .task import item_shape, training_items
 
 MAX_FITTED = 20_000  # maximum number of items, enough to estimate covariances of a few thousand features
 

@@ -7,14 +7,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..deep import distributed
-from ..deep.episodes import Episode
-from ..deep.networks.episodic import Weights, adapted, value_of
-from ..deep.networks.pair_terms import PairTerm, episode_of
-from ..deep.objective.network_layers import BorrowsLayer
-from ..deep.objective.terms import Sum
-from ..deep.wholebatch.kernel_embeddings import JointTerm
-from .config import TrainConfig, TrainError
+from ...deep import distributed
+from ...deep.episodes import Episode
+from ...deep.networks.episodic import Weights, adapted, value_of
+from ...deep.networks.pair_terms import PairTerm, episode_of
+from ...deep.objective.network_layers import BorrowsLayer
+from ...deep.objective.terms import Sum
+from ...deep.wholebatch.kernel_embeddings import JointTerm
+from ..config import TrainConfig, TrainError
 
 
 class Episodes(NamedTuple):

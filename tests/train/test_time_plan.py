@@ -9,14 +9,15 @@ from safetensors.torch import save_file
 
 from nearfar.data import Dataset, Task
 from nearfar.deep.networks.trunks import make_trunk
-from nearfar.train import TrainConfig, TrainError, evaluate_run, plan, train
+from nearfar.train import TrainConfig, TrainError, evaluate_run, train
 from nearfar.train.checkpoint import read_about
-from nearfar.train.forecast import EnoughTimed
 from nearfar.train.optim import rate_factor
-from nearfar.train.plan import Amounts, BatchTimes, Speed, planned, seconds_after, steps_in_time
 from nearfar.train.run import RunFolder
 from nearfar.train.settle import Plan
-from nearfar.train.time_limit import TimeLimit, TimePlan
+from nearfar.train.timing import time_plan as plan
+from nearfar.train.timing.forecast import EnoughTimed
+from nearfar.train.timing.time_limit import TimeLimit, TimePlan
+from nearfar.train.timing.time_plan import Amounts, BatchTimes, Speed, planned, seconds_after, steps_in_time
 from nearfar.train.watchers import Watcher
 
 from ..commands import run

@@ -6,16 +6,16 @@ import torch
 from accelerate import Accelerator, DistributedType
 from torch import Tensor, nn
 
-from ..deep import distributed
-from ..deep.chunks import average_gradients, backward_in_chunks
-from ..deep.networks.embedder import Features
-from ..deep.networks.pair_terms import MultiScaleRelationTerm
-from ..deep.objective.network_layers import WatchesLayers
-from .config import TrainError
+from ...deep import distributed
+from ...deep.chunks import average_gradients, backward_in_chunks
+from ...deep.networks.embedder import Features
+from ...deep.networks.pair_terms import MultiScaleRelationTerm
+from ...deep.objective.network_layers import WatchesLayers
+from ..config import TrainError
+from ..loop import Loop
+from ..pairs import PairBatch, PairFeatures
 from .devices import PLAIN
-from .loop import Loop
 from .many_classes import own_parameters
-from .pairs import PairBatch, PairFeatures
 
 
 def check_chunks(chunk: int, batch_size: int, objective: nn.Module, accelerator: Accelerator) -> None:

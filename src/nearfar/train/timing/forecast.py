@@ -7,14 +7,14 @@ from contextlib import suppress
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from .checkpoint import preserve_random_state
-from .config import TrainConfig
+from ..checkpoint import preserve_random_state
+from ..config import TrainConfig
+from ..interrupts import Interrupts
+from ..run import RunFolder
+from ..setup import build, checked
+from ..trainer import Trainer
+from ..watchers import Watcher
 from .duration import SHORT_RUN, RunTimer
-from .interrupts import Interrupts
-from .run import RunFolder
-from .setup import build, checked
-from .trainer import Trainer
-from .watchers import Watcher
 
 
 class EnoughTimed(Exception):

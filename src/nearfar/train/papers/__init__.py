@@ -1,0 +1,1 @@
+"""What papers report: their tables, their theory, and their training on episodes."""
