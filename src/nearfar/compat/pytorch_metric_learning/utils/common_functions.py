@@ -27,7 +27,7 @@ def set_logger_name(name: str) -> None:
 def collects_stats(given: bool | None) -> bool:
     """Return whether statistics are asked for, with a warning where a call asks: none are collected here."""
     if given:
-        detail = "no statistics are collected here; the terms of nearfar have stats_()"
+        detail = "no statistics are collected here; the losses of nearfar have `collect_stats` and `stats_`"
         warnings.warn(f"collect_stats: {detail}", UserWarning, stacklevel=3)
     return COLLECT_STATS if given is None else given
 
