@@ -60,7 +60,7 @@ def test_the_wait_for_another_change_has_an_end(tables, monkeypatch, capsys):
     capsys.readouterr()
     monkeypatch.setattr(index_lock, "WAIT", 0.01)
     monkeypatch.setattr(sys, "argv", ["nearfar", "index", str(tables / "b.npz"), "--add", "-o", str(file)])
-    with indexing.index_lock(file), pytest.raises(SystemExit) as stopped:
+    with index_lock.index_lock(file), pytest.raises(SystemExit) as stopped:
         cli.main()
     assert stopped.value.code == 2
     first, last = capsys.readouterr().err.splitlines()
@@ -83,7 +83,7 @@ def test_a_change_in_python_waits_and_is_waited_for(tables):
     before = file.read_bytes()
     still = r"x.index: another process is still changing it after 0.01 s; try again when that has ended"
     with (
-        indexing.index_lock(file),
+        index_lock.index_lock(file),
         pytest.raises(TimeoutError, match=still),
         Index.updating(file, wait=0.01),
     ):

@@ -95,3 +95,93 @@ def test_items_of_another_kind_are_refused_in_one_line(runs, photos):
         texts.embed(photos)
     with pytest.raises(FileNotFoundError, match=r"missing\.png'?: no such file"):
         nearfar.load(runs / "pairs").embed(["missing.png"])
+
+
+@pytest.mark.slow
+def test_an_encoder_is_a_model_without_a_training(bert, clip, photos, tmp_path):
+    torch = pytest.importorskip("torch")
+    paths = [photos / f"{number:02}.png" for number in range(3)]
+    texts = ["red", "dark green", "bright"]
+    of_texts = check_model(nearfar.load(f"transformers:{bert}"), tmp_path / "bert", texts, 3)
+    of_both = nearfar.load(f"transformers:{clip}")
+    assert (of_texts.takes, of_both.takes) == (("text",), ("image", "text"))
+    check_model(of_both, tmp_path / "clip", paths, 3)
+    check_model(of_both, tmp_path / "clip texts", texts, 3)
+    transformers = pytest.importorskip("transformers")
+    model = transformers.CLIPModel.from_pretrained(clip).eval()
+    pixels = np.stack([open_items(path).read(0) for path in paths]).transpose(0, 3, 1, 2) / 255
+    with torch.no_grad():
+        expected = model.get_image_features(pixel_values=torch.tensor(pixels * 2 - 1, dtype=torch.float32))
+    expected = getattr(expected, "pooler_output", expected).numpy()
+    np.testing.assert_allclose(of_both.embed(paths), expected, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_an_encoder_of_timm_prepares_images_as_its_weights_expect(photos, tmp_path, monkeypatch):
+    timm = pytest.importorskip("timm")
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    made = timm.create_model("test_resnet", num_classes=0).eval()
+
+    def create_model(name, *, pretrained=False, **options):
+        return plain(name, pretrained=False, **options) if not pretrained else loaded(name, **options)
+
+    plain = timm.create_model
+
+    def loaded(name, **options):
+        model = plain(name, pretrained=False, **options)
+        model.load_state_dict(made.state_dict(), strict=False)
+        return model
+
+    monkeypatch.setattr(timm, "create_model", create_model)
+    model = check_model(nearfar.load("timm:test_resnet"), tmp_path / "run", [photos / "00.png"], 1)
+    assert model.trained_on is None
+    prepare = timm.data.create_transform(**timm.data.resolve_data_config({}, model=made))
+    image = pytest.importorskip("PIL.Image").open(photos / "00.png").convert("RGB")
+    with torch.no_grad():
+        expected = made(prepare(image)[None]).numpy()
+    np.testing.assert_allclose(model.embed([photos / "00.png"]), expected, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_three_lines_do_what_search_does(runs, clip, photos, tmp_path, capsys, monkeypatch):
+    """By a photo, a text and a row, with a run, a learner and an encoder that nothing was trained on."""
+    X, y = data(d=5)
+    nearfar.RCA().fit(X, y).save(tmp_path / "rca.safetensors")
+    np.save(tmp_path / "row.npy", np.ones((1, 5), np.float32))
+    photo = str(photos / "05.png")
+    rows, row = runs / "rows.npz", tmp_path / "row.npy"
+    for source, items, query, asked in (
+        (runs / "photos", photos, photo, [photo]),
+        (runs / "pairs", photos, photo, [photo]),
+        (runs / "pairs", photos, "dark red", ["dark red"]),
+        (f"transformers:{clip}", photos, photo, [photo]),
+        (f"transformers:{clip}", photos, "dark red", ["dark red"]),
+        (runs / "texts", runs / "texts.csv", "dark red", ["dark red"]),
+        (runs / "rows", rows, row, np.load(row)),
+        (tmp_path / "rca.safetensors", rows, row, np.load(row)),
+    ):
+        code, _, err = run(capsys, monkeypatch, "index", source, items, "-o", tmp_path / "x.index", "--overwrite")
+        assert (code, err) == (0, "")
+        table = tmp_path / "hits.csv"
+        assert run(capsys, monkeypatch, "search", tmp_path / "x.index", query, "-k", "4", "-o", table)[0] == 0
+        told = [line.split(",")[-1] for line in table.read_text().splitlines()[1:]]
+        model = nearfar.load(source)
+        index = nearfar.index.open(tmp_path / "x.index")
+        hits = index.search(model.embed(asked), 4)
+        assert hits.names[0].tolist() == told
+        assert nearfar.index.search(index, str(query), 4).hits.names[0].tolist() == told
+        with pytest.raises(ValueError, match=r"-k: expected 1 or more"):
+            nearfar.index.search(index, str(query), 0)
+
+
+@pytest.mark.slow
+def test_an_encoder_is_served(clip, photos, tmp_path, capsys, monkeypatch):
+    client = pytest.importorskip("starlette.testclient").TestClient
+    from nearfar.cli.serving import app_of
+
+    file = tmp_path / "x.index"
+    assert run(capsys, monkeypatch, "index", f"transformers:{clip}", photos, "-o", file)[0] == 0
+    app = app_of(file, run=None, wrong=tmp_path / "x.csv", hosts=["127.0.0.1"], token="")
+    about = client(app, base_url="http://127.0.0.1").get("/api/about").json()
+    assert (about["images"], about["text"], about["rows"]) == (True, True, False)

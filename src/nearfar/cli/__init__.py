@@ -195,14 +195,15 @@ def embed(
     overwrite: Overwrite = False,
     trust: Trust = (),
 ) -> None:
-    """Embed data with the network of a run, or with a saved learner.
+    """Embed data with the network of a run, a saved learner or a pretrained encoder.
 
     Example: nearfar embed runs/glyphs photos/ -o photos.npz
 
     Parameters
     ----------
     run
-        The folder of a run, or a learner saved as .safetensors.
+        The folder of a run, a learner saved as .safetensors, or a pretrained encoder such as timm:NAME or
+        transformers:FOLDER.
     data
         A folder, .zip or .tar of class folders, a .csv, .tsv, .jsonl or .parquet table, an .npz, an Omniglot .zip,
         "digits", "glyphs", or cub:PATH, cars:PATH, sop:PATH, inshop:PATH;

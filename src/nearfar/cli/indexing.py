@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from math import inf
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 
-from ..io.sources import SourceKind, kind_by_name, kind_of
 from ..io.untrusted import images_from
 from ..io.uris import is_address, is_folder, shown
 from ..trust import trusting
@@ -44,9 +41,9 @@ def index(
     Parameters
     ----------
     source
-        The folder of a run, a learner saved as .safetensors, or an .npz, .npy, .parquet or .csv of embeddings; or an
-        index, which is copied to OUT, for example from a file to a LanceDB folder. Not needed if items are only
-        removed.
+        The folder of a run, a learner saved as .safetensors, a pretrained encoder such as timm:NAME or
+        transformers:FOLDER, or an .npz, .npy, .parquet or .csv of embeddings; or an index, which is copied to OUT, for
+        example from a file to a LanceDB folder. Not needed if items are only removed.
     data
         A folder, .zip or .tar of class folders, a .csv, .tsv, .jsonl or .parquet table, an .npz, an Omniglot .zip,
         "digits", "glyphs", or cub:PATH, cars:PATH, sop:PATH, inshop:PATH;
@@ -82,75 +79,33 @@ def index(
     overwrite
         Replace an existing index in OUT. It stays complete until the new one is written.
     """
-    from ..index import building
-    from ..index.stores import DIMS, THRESHOLD, exists
+    from ..index.building import build
 
-    if threshold is not None and not 0 <= threshold < inf:
-        raise ValueError(f"--threshold: expected a distance of at least 0, got {threshold}")
-    about: dict[str, str] = {}
-    if threshold is not None:
-        about[THRESHOLD] = repr(threshold)
-    if kind_by_name(out) is SourceKind.EMBEDDINGS:  # the other commands would read a file of this name as embeddings
-        raise ValueError(f"--out: {out}: is the name of a table or an array; expected one such as photos.index")
-    if dims is not None:
-        check_dims(dims, new_index=source is not None and not add)
-        about[DIMS] = str(dims)
-    if source is None:
-        alone = remove or threshold is not None or engine or columns
-        if add or new or items.label or items.skip_bad or distance or not alone:
-            alone_too = "only --remove, --threshold, --engine and --columns work without it"
-            raise ValueError(f"SOURCE: expected a run, a learner or embeddings; {alone_too}")
-        with index_lock(out):
-            say(building.change_index(out, remove, about, engine=engine or "", columns=columns, name=items.name))
-        return
-    check_kind_of_change(add=add, new=new, remove=remove, overwrite=overwrite)
-    how: dict[str, Any] = {"add": add, "new": new, "remove": remove, "engine": engine, "skip_bad": items.skip_bad}
-    how["distance"] = distance
-    if not is_folder(out) and not is_address(out):
+    if source is not None and not is_folder(out) and not is_address(out):
         check_out(out)
-    with index_lock(out), images_from(*items.images), trusting(*trust):
-        if not (add or overwrite) and exists(out):
-            raise ValueError(f"--out: {shown(out)} exists; add to it with --add, or replace it with --overwrite")
-        if kind_of(source) is SourceKind.INDEX:
-            check_copied_as_it_is(source, [data, add, items.label, items.skip_bad, columns, dims, distance])
-            say(building.copy_index(source, out, about, engine=engine or ""))
-            return
-        say(building.build(source, data, out, label=items.label, name=items.name, columns=columns, about=about, **how))
+    with images_from(*items.images), trusting(*trust):
+        line = build(
+            source,
+            data,
+            out,
+            add=add,
+            new=new,
+            remove=remove,
+            overwrite=overwrite,
+            engine=engine,
+            columns=columns,
+            threshold=threshold,
+            distance=distance,
+            dims=dims,
+            label=items.label,
+            name=items.name,
+            skip_bad=items.skip_bad,
+            waiting=partial(say_waiting, out),
+        )
+    say(line)
 
 
-def check_dims(dims: int, *, new_index: bool) -> None:
-    """Refuse a number of leading dimensions that is not positive, or for an index that exists."""
-    if not new_index:
-        raise ValueError("--dims: works only for a new index; with --add, the index determines it")
-    if dims < 1:
-        raise ValueError(f"--dims: expected 1 or more, got {dims}")
-
-
-def check_kind_of_change(*, add: bool, new: bool, remove: Sequence[str], overwrite: bool) -> None:
-    """Refuse options that only extend an index, or only replace it, where the other is asked for."""
-    if remove and not add:
-        raise ValueError("--remove: with SOURCE, also give --add; without it, the index is made again from all items")
-    if new and not add:
-        raise ValueError("--new: works only with --add; without it, the index is made again from all items")
-    if overwrite and add:
-        raise ValueError("--overwrite: not with --add, which keeps the items of the index")
-
-
-def check_copied_as_it_is(source: Path, others: Sequence[object]) -> None:
-    """Refuse to embed, label or cut the items of an index that is copied."""
-    if any(value not in (None, False) for value in others):
-        only = "an index is copied as it is; only --engine, --threshold and --overwrite work with it"
-        raise ValueError(f"SOURCE: {shown(source)}: {only}")
-
-
-@contextmanager
-def index_lock(file: Path) -> Iterator[None]:
-    """Lock an index from before it is read until it is written; print a line if another process has the lock."""
-    from ..index import index_lock as changes
-
-    def wait() -> None:
-        if sys.stderr is not None:
-            say(f"nearfar: {shown(file)}: waiting for another process that is changing it", file=sys.stderr)
-
-    with changes.index_lock(file, wait=changes.WAIT, waiting=wait):
-        yield
+def say_waiting(file: Path) -> None:
+    """Print a line if another process has the lock of an index."""
+    if sys.stderr is not None:
+        say(f"nearfar: {shown(file)}: waiting for another process that is changing it", file=sys.stderr)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from math import inf
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -14,12 +15,13 @@ from ..data.dataset import some
 from ..data.items import left_out
 from ..data.readers.ids import ids_of, is_id
 from ..data.readers.manifest import ABOUT, LABELS, PART, SIDES, read_columns
-from ..io.sources import MODELS, SourceKind, kind_of
+from ..io.sources import MODELS, SourceKind, absolute, kind_by_name, kind_of
 from ..io.uris import shown
 from ..models import Model, load
 from ..models.embedded import distance_of, recorded_distance, refuse_data
 from ..numerics.types import AnyArray
 from ..quoting import count_of, quoted
+from . import index_lock
 from .paths import (
     GROUP,
     base_folder_metadata,
@@ -32,10 +34,127 @@ from .paths import (
 )
 from .records import RESERVED, Records, missing, parsed_column, records_of
 from .searching import embedded_by, first_dims, has_same_content, names_relative_to_index
-from .stores import DIMS, Store, create, open_store
+from .stores import DIMS, THRESHOLD, Store, create, exists, open_store
 
 
 def build(
+    source: str | os.PathLike[str] | None,
+    data: str | None,
+    out: str | os.PathLike[str],
+    *,
+    add: bool = False,
+    new: bool = False,
+    remove: Sequence[str] = (),
+    overwrite: bool = False,
+    engine: str | None = None,
+    columns: str | os.PathLike[str] | None = None,
+    threshold: float | None = None,
+    distance: str | None = None,
+    dims: int | None = None,
+    label: str | None = None,
+    name: str | None = None,
+    skip_bad: bool = False,
+    waiting: Callable[[], None] | None = None,
+) -> str:
+    """Embed data and make an index of them, or change an index, as `nearfar index` does.
+
+    Parameters
+    ----------
+    source : path or None
+        A model, as for `nearfar.load`; a file of embeddings; an index, which is copied; or None, to change `out` only.
+    data : str or None
+        The items, as for `nearfar.data.open_items`; None for a source that has its embeddings.
+    out : path
+        The index, as for `nearfar.index.open`.
+    add, new, remove
+        Add items to an index; only those with new names; and remove items, folders or classes by name.
+    overwrite : bool
+        Replace an existing index.
+    engine : str, optional
+        How the index is searched, as for `create`.
+    columns : path, optional
+        Table with further columns of the items.
+    threshold : float, optional
+        Maximum distance of a match, which is stored with the index.
+    distance : str, optional
+        Distance by which items are compared. By default, that of the model.
+    dims : int, optional
+        Keep only this many leading dimensions.
+    label, name, skip_bad
+        As for `nearfar.data.open_items`.
+    waiting : callable, optional
+        Called once if another process is changing the index.
+
+    Returns
+    -------
+    str
+        One line on what was written.
+
+    Raises
+    ------
+    ValueError
+        If arguments contradict each other, the index exists, or it was made by another model.
+    FileNotFoundError
+        If a source does not exist.
+    """
+    out = Path(out)
+    columns = None if columns is None else Path(columns)
+    if threshold is not None and not 0 <= threshold < inf:
+        raise ValueError(f"--threshold: expected a distance of at least 0, got {threshold}")
+    about: dict[str, str] = {}
+    if threshold is not None:
+        about[THRESHOLD] = repr(threshold)
+    if kind_by_name(out) is SourceKind.EMBEDDINGS:  # commands would read a file of this name as embeddings
+        raise ValueError(f"--out: {out}: is the name of a table or an array; expected one such as photos.index")
+    if dims is not None:
+        check_dims(dims, new_index=source is not None and not add)
+        about[DIMS] = str(dims)
+    if source is None:
+        alone = remove or threshold is not None or engine or columns
+        if add or new or label or skip_bad or distance or not alone:
+            alone_too = "only --remove, --threshold, --engine and --columns work without it"
+            raise ValueError(f"SOURCE: expected a run, a learner or embeddings; {alone_too}")
+        with index_lock.index_lock(out, wait=index_lock.WAIT, waiting=waiting):
+            return change_index(out, remove, about, engine=engine or "", columns=columns, name=name)
+    source = Path(source)
+    check_kind_of_change(add=add, new=new, remove=remove, overwrite=overwrite)
+    with index_lock.index_lock(out, wait=index_lock.WAIT, waiting=waiting):
+        if not (add or overwrite) and exists(out):
+            raise ValueError(f"--out: {shown(out)} exists; add to it with --add, or replace it with --overwrite")
+        if kind_of(source) is SourceKind.INDEX:
+            check_copied_as_it_is(source, [data, add, label, skip_bad, columns, dims, distance])
+            return copy_index(source, out, about, engine=engine or "")
+        how: dict[str, Any] = {"add": add, "new": new, "remove": remove, "engine": engine, "skip_bad": skip_bad}
+        how |= {"label": label, "name": name, "columns": columns, "distance": distance, "about": about}
+        return write_items(source, data, out, **how)
+
+
+def check_dims(dims: int, *, new_index: bool) -> None:
+    """Refuse a number of leading dimensions that is not positive, or for an index that exists."""
+    if not new_index:
+        raise ValueError("--dims: works only for a new index; with --add, the index determines it")
+    if dims < 1:
+        raise ValueError(f"--dims: expected 1 or more, got {dims}")
+
+
+def check_kind_of_change(*, add: bool, new: bool, remove: Sequence[str], overwrite: bool) -> None:
+    """Refuse options that only extend an index, or only replace it, where the other is asked for."""
+    if remove and not add:
+        raise ValueError("--remove: with SOURCE, also give --add; without it, the index is made again from all items")
+    if new and not add:
+        raise ValueError("--new: works only with --add; without it, the index is made again from all items")
+    if overwrite and add:
+        raise ValueError("--overwrite: not with --add, which keeps the items of the index")
+
+
+def check_copied_as_it_is(source: Path, others: Sequence[object]) -> None:
+    """Refuse to embed, label or cut the items of an index that is copied."""
+    if any(value not in (None, False) for value in others):
+        only = "an index is copied as it is; only --engine, --threshold and --overwrite work with it"
+        raise ValueError(f"SOURCE: {shown(source)}: {only}")
+
+
+def write_items(
     source: Path,
     data: str | None,
     out: Path,
@@ -51,7 +170,7 @@ def build(
     distance: str | None = None,
     about: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """Build or extend an index. Return one line on what was written."""
+    """Embed items, and make an index of them or add them to one. Return one line on what was written."""
     kind = kind_of(source, *MODELS, SourceKind.EMBEDDINGS)
     model: Model | None = None
     if kind is SourceKind.EMBEDDINGS:
@@ -60,7 +179,7 @@ def build(
         source_about = {"source": "", "weights": ""}
     else:
         model = load(source)
-        source_about = {"source": os.path.realpath(source), "weights": model.fingerprint}
+        source_about = {"source": absolute(os.fspath(source)), "weights": model.fingerprint}
 
     # the items of the index, and those of them that are removed
     old: Store | None = None

@@ -124,6 +124,17 @@ def _kind_of_content(path: Path) -> SourceKind:
     return SourceKind.LEARNER if any(path.glob("*.safetensors")) else SourceKind.ITEMS
 
 
+def absolute(source: str) -> str:
+    """Return the path of a model that is found from any folder; the name of an encoder without a folder stays.
+
+    >>> absolute("timm:vit_small")
+    'timm:vit_small'
+    """
+    start = next((start for start in ENCODERS if source.startswith(start)), "")
+    path = source.removeprefix(start)
+    return source if start and not os.path.isdir(path) else start + os.path.realpath(path)
+
+
 def name_of(source: str | os.PathLike[str]) -> str:
     """Return the name of a model in messages; that of a run's folder is not in a path such as "."."""
     return os.path.basename(os.path.abspath(source))

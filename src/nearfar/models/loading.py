@@ -15,17 +15,19 @@ from ..catalog import BY_NAME
 from ..io import tensor_file
 from ..io.sources import MODELS, SourceKind, kind_of
 from .hub import HUB, fetched
+from .model import Model
 
 INDEX_FORMAT = "nearfar index"  # how the format of an index file begins
 
 
 def load(source: str | os.PathLike[str], *, trust: str | Collection[str] = ()) -> Any:
-    """Load a run or a saved learner.
+    """Load a run, a saved learner or a pretrained encoder.
 
     Parameters
     ----------
     source : str or path
-        Folder of a run, a learner saved as .safetensors, or ``"hf://owner/name"``, optionally with ``@revision`` and
+        Folder of a run, a learner saved as .safetensors; a pretrained encoder, ``"timm:NAME"``, ``"transformers:NAME"``
+        or ``"transformers:FOLDER"``; or ``"hf://owner/name"``, optionally with ``@revision`` and
         the path of a folder or file in the repository: ``"hf://owner/name@v1/lmnn.safetensors"``. Write a slash in a
         revision as %2F: ``"hf://owner/name@team%2Fnew"``; ``@refs/pr/1`` is understood as well. Files of the hub are
         read from its local cache if possible, and need `huggingface_hub`; with ``HF_HUB_OFFLINE=1``, only the cache is
@@ -35,15 +37,16 @@ def load(source: str | os.PathLike[str], *, trust: str | Collection[str] = ()) -
 
     Returns
     -------
-    learner
-        An estimator with ``transform``: a `nearfar.train.DeepMetric` for a run, or the learner that was saved.
+    model : Model
+        An estimator with ``embed`` and ``transform``: a `nearfar.train.DeepMetric` for a run or an encoder, or the
+        learner that was saved.
 
     Raises
     ------
     FileNotFoundError
         If the source does not exist.
     ValueError
-        If it holds neither a run nor a learner.
+        If it is none of these.
     TrustError
         If the settings of a run name a module that is not trusted.
     ImportError
@@ -67,6 +70,9 @@ def load(source: str | os.PathLike[str], *, trust: str | Collection[str] = ()) -
     """
     path = fetched(str(source)) if str(source).startswith(HUB) else Path(source)
     kind = kind_of(path, *MODELS)
+    if kind is SourceKind.ENCODER:
+        encoder: Model = import_module("nearfar.train.encoder").load_encoder(os.fspath(source))
+        return encoder
     if kind is SourceKind.RUN:
         estimator = import_module("nearfar.train.estimator")
         return estimator.DeepMetric.load(path, trust=trust)

@@ -351,7 +351,8 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         if embedder is None:
             embedder = build_embedder(folder, config, which)
         about = read_about(folder.checkpoint(which))
-        metric._keep(folder, network_config(config, about), embedder, about)
+        metric._keep(embedder, network_config(config, about), about, str(folder.path))
+        metric._training_marks = TrainingMarks.read(folder.training_items)
         columns = metric._about.get("columns") or ()
         if columns:
             metric.feature_names_in_ = np.array(columns, dtype=object)
@@ -363,6 +364,28 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         metric.n_iter_ = len(rows) or metric.best_epoch_
         if metric._about.get("threshold") is not None:
             metric.threshold_ = float(metric._about["threshold"])
+        return metric
+
+    @classmethod
+    def of_network(
+        cls: type[Self], network: Embedder, config: TrainConfig, about: dict[str, Any], *, owner: str
+    ) -> Self:
+        """Return an estimator with a network that was not fitted here.
+
+        Parameters
+        ----------
+        network : Embedder
+            In evaluation mode.
+        config : TrainConfig
+            Its settings.
+        about : dict
+            Metadata of a checkpoint, which say how items are read.
+        owner : str
+            Whose network it is, for messages.
+        """
+        metric = cls(**arguments_of(config), random_state=config.seed)
+        metric._keep(network, config, about, owner)
+        metric.n_iter_ = metric.best_epoch_
         return metric
 
     def _fit_pairs(
@@ -391,17 +414,16 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
                 trainer = Trainer(loop, folder, interrupts, progress=bool(self.verbose))
                 run = trainer.run()
             assert run.embedder is not None
-            self._keep(folder, loop.config, run.embedder, read_about(folder.best))
-            self._owner = type(self).__name__
+            self._keep(run.embedder, loop.config, read_about(folder.best), type(self).__name__)
+            self._training_marks = TrainingMarks.read(folder.training_items)
         self.loss_curve_ = np.array([row["loss"] for row in trainer.position.rows])
         self.n_iter_ = len(self.loss_curve_)
 
-    def _keep(self, folder: RunFolder, config: TrainConfig, embedder: Embedder, about: dict[str, Any]) -> None:
-        self.network_ = embedder
+    def _keep(self, network: Embedder, config: TrainConfig, about: dict[str, Any], owner: str) -> None:
+        self.network_ = network
         self.config_ = config
         self._about = about
-        self._owner = str(folder.path)  # whose network it is, for messages
-        self._training_marks = TrainingMarks.read(folder.training_items)
+        self._owner = owner  # whose network it is, for messages
         self.best_epoch_ = self._about["epoch"]
         self.best_score_ = self._about["best"]
         self.__dict__.pop("threshold_", None)

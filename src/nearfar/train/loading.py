@@ -84,7 +84,7 @@ def with_best_weights(embedder: Embedder, folder: RunFolder, shape: tuple[int, .
     embedder.metric = nn.Identity()
     make_metric(embedder, tensors)
     _fill(embedder, _of_network(tensors), folder.path)
-    return _laid_out(embedder, shape).eval()
+    return laid_out(embedder, shape).eval()
 
 
 def load_trainable(run: Run | str | Path) -> Trainable:
@@ -165,10 +165,10 @@ def _fill(module: nn.Module, tensors: dict[str, Tensor], path: Path, needed: str
 
 
 def _placed(module: Network, config: TrainConfig, about: dict[str, Any]) -> Network:
-    return _laid_out(module, shape_of(about)).to(make_accelerator(config).device).eval()
+    return laid_out(module, shape_of(about)).to(make_accelerator(config).device).eval()
 
 
-def _laid_out(module: Network, shape: tuple[int, ...]) -> Network:
+def laid_out(module: Network, shape: tuple[int, ...]) -> Network:
     """Convert the weights of a network of images to the memory format with the fastest convolutions."""
     if len(shape) == 3:
         module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch declares it too narrowly
