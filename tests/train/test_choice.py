@@ -85,8 +85,13 @@ def test_a_training_replaces_the_best_of_what_is_cheaper_if_it_is_better_by_a_st
     for name in ("trained", "interpolated"):
         assert best_of([raw, made(name, raw.by_class + gains)]) == name
         assert best_of([raw, made(name, raw.by_class + gains - 0.045)]) == "raw"
+    unclear = raw.by_class + gains - 0.045
     for name in ("raw-form", "frozen", "frozen-form"):  # they cost nothing
-        assert best_of([raw, made(name, raw.by_class + gains - 0.045)]) == name
+        assert best_of([raw, made(name, unclear)]) == name
+    # a closed form is what classes within the training have preferred
+    assert best_of([made("raw", unclear), made("raw-form", raw.by_class)]) == "raw-form"
+    assert best_of([made("raw", raw.by_class + gains), made("raw-form", raw.by_class)]) == "raw"
+    assert best_of([raw, made("frozen", unclear), made("frozen-form", np.add(raw.by_class, 0.01))]) == "frozen-form"
     trained = made("trained", raw.by_class + gains)
     assert best_of([raw, trained, made("interpolated", raw.by_class + gains)]) == "trained"
     assert best_of([raw, trained, made("interpolated", raw.by_class + gains + [0, 0, 0, 0.01])]) == "interpolated"
