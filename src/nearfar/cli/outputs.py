@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .encoding import say
+
+if TYPE_CHECKING:
+    from ..data.items import NamedReader
 
 
 def check_out(out: Path, name: str = "--out", *, overwrite: bool = True) -> None:
@@ -47,3 +54,12 @@ def check_table(path: Path) -> None:
             f"--table: {path}: expected a file that ends in .csv, .tex or .md; --out is the folder of the runs"
         )
     check_out(path, name="--table")
+
+
+def remark_outside(pictures: NamedReader) -> None:
+    """Say why pictures are not shown if their files are outside of the folder."""
+    from ..index.paths import why_outside
+
+    why = why_outside(pictures)
+    if why:
+        say(f"nearfar: a picture is not shown: {why}", file=sys.stderr)

@@ -11,8 +11,7 @@ from ..io.untrusted import images_from
 from ..trust import trusting
 from .encoding import say
 from .options import DATA, RUN, Distance, ItemOptions, Trust
-from .outputs import check_out
-from .search_results import remark_outside
+from .outputs import check_out, remark_outside
 
 
 def report(

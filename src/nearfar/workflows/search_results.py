@@ -1,14 +1,12 @@
-"""Output of neighbors and duplicates of an index: as lines, as a table, or as a page of pictures."""
+"""Neighbors and duplicates of an index as lines, as a table, or as a page of pictures."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..quoting import shorten
-from .encoding import say
 
 if TYPE_CHECKING:
     from ..data import Dataset
@@ -104,15 +102,6 @@ def group_lines(number: int, rows: Sequence[tuple[int, float, str, str]], wide: 
     kinds = len({row[2] for row in rows})
     yield f"group {number}: {len(rows)} items" + (f" of {kinds} classes" if kinds > 1 else "")
     yield from (f"  {distance_text(distance):>10}  {label:<{wide}}  {name}" for _, distance, label, name in rows)
-
-
-def remark_outside(pictures: NamedReader) -> None:
-    """Say why pictures are not shown if their files are outside of the folder."""
-    from ..index.paths import why_outside
-
-    why = why_outside(pictures)
-    if why:
-        say(f"nearfar: a picture is not shown: {why}", file=sys.stderr)
 
 
 def write_hits(
