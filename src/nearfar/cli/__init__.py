@@ -12,23 +12,22 @@ import traceback
 import warnings
 from collections.abc import Sequence
 from io import TextIOWrapper
-from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import NoReturn
 
 from cyclopts import App, CycloptsError, Group, Parameter
 
 from .. import __version__
 from ..children import end_with, isolate_children
 from ..extras import NEEDS, hint, require
-from ..io.untrusted import DEEPEST, images_from
+from ..io.untrusted import DEEPEST
 from ..progress import listening
 from ..quoting import PATH, shorten
 from ..train.launching import LAUNCHER, leave_message
-from ..trust import trusting
 from . import (
     adapting,
     describing,
     diagnosing,
+    embedding,
     evaluating,
     exporting,
     fetching,
@@ -44,9 +43,8 @@ from . import (
 )
 from .advice import HOW_TO_CONTINUE, memory_advice, skip_bad_advice, with_setting
 from .bars import progress_bars
-from .encoding import WRITABLE, printable, say
+from .encoding import WRITABLE, printable
 from .misspelled import parser_message, suggest_near_path
-from .options import RUN, ItemOptions, Out, Overwrite, Trust
 from .own_code import cause_in_own_code, importing_own_modules, message_on_own_code
 from .processes import print_message
 from .signals import Stopping, exit_code
@@ -87,6 +85,7 @@ app.command(fitting.fit, group=TRAIN)
 app.command(evaluating.evaluate, group=EVALUATE)
 app.command(reporting.report, group=EVALUATE)
 app.command(suspecting.suspects, group=EVALUATE)
+app.command(embedding.embed, group=SEARCH)
 app.command(indexing.index, group=SEARCH)
 app.command(searching.search, group=SEARCH)
 app.command(searching.duplicates, group=SEARCH)
@@ -181,53 +180,3 @@ def one_line(
 def _stop(message: str, code: int) -> NoReturn:
     print_message(shorten(message, MAX_MESSAGE_LENGTH))
     sys.exit(code)
-
-
-@app.command(group=SEARCH)
-def embed(
-    run: Path,
-    data: str,
-    *,
-    out: Out,
-    texts: Annotated[bool, Parameter(negative=(), group=RUN)] = False,
-    dims: Annotated[int | None, Parameter(group=RUN)] = None,
-    items: ItemOptions = ItemOptions(),
-    overwrite: Overwrite = False,
-    trust: Trust = (),
-) -> None:
-    """Embed data with the network of a run, a saved learner or a pretrained encoder.
-
-    Example: nearfar embed runs/glyphs photos/ -o photos.npz
-
-    Parameters
-    ----------
-    run
-        The folder of a run, a learner saved as .safetensors, or a pretrained encoder such as timm:NAME or
-        transformers:FOLDER.
-    data
-        A folder, .zip or .tar of class folders, a .csv, .tsv, .jsonl or .parquet table, an .npz, an Omniglot .zip,
-        "digits", "glyphs", or cub:PATH, cars:PATH, sop:PATH, inshop:PATH;
-        or single images.
-    out
-        The .npz to write: embeddings (n, d), labels (n,), classes, names, and the distance for comparing them.
-    texts
-        Embed the texts of a table with the columns path and text. By default, its photos are embedded. Both files have
-        the same rows in the same order. A table with a column text and no column path does not need this option.
-    dims
-        Keep only this many leading dimensions, such as one of the lengths of Matryoshka.
-    """
-    from .embedding import embed_and_describe
-
-    with images_from(*items.images), trusting(*trust):
-        line = embed_and_describe(
-            run,
-            data,
-            out,
-            label=items.label,
-            name=items.name,
-            dims=dims,
-            texts=texts,
-            skip_bad=items.skip_bad,
-            overwrite=overwrite,
-        )
-    say(line)
