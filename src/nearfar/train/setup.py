@@ -9,6 +9,7 @@ from torch import nn
 
 from ..data import Task
 from ..deep.compositions.divide_and_conquer import DivideAndConquer
+from ..deep.memory.distill import Distill
 from ..deep.networks.standardize import Standardize
 from ..deep.samplers.base import BatchSampler
 from ..deep.samplers.clusters import ClusterSampler
@@ -72,7 +73,9 @@ def build(
     if config.embedding_start == "whitening" and not resumed:
         with accelerator.main_process_first():
             start_embedding(trainable.embedder.to(accelerator.device), data.train, config)
-    ask_teachers(trainable.objective, plan.task.train, config, start)
+    taught = [term for term in trainable.objective.modules() if isinstance(term, Distill)]
+    if taught:
+        ask_teachers(taught, plan.task.train, config, start)
     if config.patience is not None and data.unseen is None:
         raise TrainError("config: patience needs validation classes, and there are none; leave it out")
     check_clusters(trainable.objective, data.sampler)

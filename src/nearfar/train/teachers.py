@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-
-from torch import nn
 
 from ..data import Dataset
 from ..data.open import resolve_source
@@ -12,8 +11,8 @@ from ..deep.memory.distill import Distill
 from .config import TrainConfig, TrainError
 
 
-def ask_teachers(objective: nn.Module, items: Dataset, config: TrainConfig, start: Path | None) -> None:
-    """Give every `Distill` of an objective the embeddings that its teacher gives the training items.
+def ask_teachers(terms: Iterable[Distill], items: Dataset, config: TrainConfig, start: Path | None) -> None:
+    """Give terms of an objective the embeddings that their teachers give the training items.
 
     Raises
     ------
@@ -22,12 +21,13 @@ def ask_teachers(objective: nn.Module, items: Dataset, config: TrainConfig, star
     TrustError
         If its trunk is of a module that is not trusted.
     """
-    for part in objective.modules():
-        if isinstance(part, Distill) and part.run is not None:
-            from .estimator import embed_run  # for start-up time: it loads scikit-learn
+    from .estimator import embed_run  # for start-up time: it loads scikit-learn
 
-            try:
-                rows = embed_run(resolve_source(part.run, start), items, trust=config.modules())
-            except TrainError as error:
-                raise TrainError(f"Distill: teacher: {error}") from error
-            part.learn(rows)
+    for term in terms:
+        if term.run is None:
+            continue
+        try:
+            rows = embed_run(resolve_source(term.run, start), items, trust=config.modules())
+        except TrainError as error:
+            raise TrainError(f"Distill: teacher: {error}") from error
+        term.learn(rows)

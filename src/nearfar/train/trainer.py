@@ -189,7 +189,8 @@ class Trainer:
         self.interrupts = interrupts
         self.main = loop.accelerator.is_main_process
         self.on_cpu = loop.accelerator.device.type == "cpu"
-        if resume and folder.last.exists():
+        self.resumed = resume and folder.last.exists()
+        if self.resumed:
             self.position = self._resume()
         else:
             self.position = self._begin(resume)
@@ -304,7 +305,11 @@ class Trainer:
             return None
         if self.loop.accelerator.num_processes > 1 or self.loop.config.lora is not None:
             return build_embedder(self.folder, self.loop.config)
-        return with_best_weights(self.loop.trainable.embedder, self.folder, self.loop.about["shape"])
+        embedder = self.loop.trainable.embedder
+        is_last = self.position.best_epoch == self.position.epoch and self.loop.config.ema is None
+        if is_last and not self.resumed:  # the checkpoint of a resumed run may have a metric
+            return embedder.eval()
+        return with_best_weights(embedder, self.folder, self.loop.about["shape"])
 
     def _add_metric(self, embedder: Embedder | None) -> MetricChoice | None:
         """Fit the closed-form metric of the config, if any, to the best network, print the result and return it."""
