@@ -272,6 +272,19 @@ def test_modules_do_not_import_each_other_in_circles():
     assert not measure.circles(graph), "move what both need into a module that imports neither"
 
 
+def test_trainings_import_at_the_top_of_a_module_unless_they_say_why():
+    """PyTorch is loaded anyway, so only what takes long besides is imported inside a function."""
+    for module, path in PATHS.items():
+        if room_of(module) != "train":
+            continue
+        lines = path.read_text().splitlines()
+        functions = [node for node in ast.walk(parsed(path)) if isinstance(node, ast.FunctionDef)]
+        for node in {inner for function in functions for inner in ast.walk(function)}:
+            if isinstance(node, ast.ImportFrom) and node.level:
+                why = "for start-up time" in lines[node.lineno - 1]
+                assert why, f"{module}: `{ast.unparse(node)}` belongs at the top, or says why it is for start-up time"
+
+
 def test_rooms_of_deep_import_downwards():
     for module in PATHS:
         room = deep_room(module)
@@ -422,7 +435,7 @@ def test_no_name_loads_the_compiler_of_torch():
 
 # files of ours that a call passes through, at most: `python tools/measure.py` lists them
 MAX_FILES = {
-    "train(TrainConfig.of(data='digits', ...), out)": 86,  # eleven of them compare what is trained with cheaper models
+    "train(TrainConfig.of(data='digits', ...), out)": 83,  # eleven of them compare what is trained with cheaper models
     "LMNN().fit(X, y)": 16,
     "evaluate(embeddings, labels)": 11,
     "nearfar search rows.index query.npy": 24,  # the command only speaks; labels, ids and names are read in one place

@@ -489,7 +489,7 @@ def test_two_do_not_train_in_one_folder(tmp_path, monkeypatch, small) -> None:
         monkeypatch.undo()
         return building.build(config, start, **how)
 
-    monkeypatch.setattr("nearfar.train.trainer.build", train_there_too)
+    monkeypatch.setattr("nearfar.train.training.build", train_there_too)
     run = train(small(), tmp_path / "run", progress=False)
     assert run.config.objective == "TripletLoss()"
 

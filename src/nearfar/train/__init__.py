@@ -13,7 +13,7 @@ from typing import Any
 HOMES = {
     "TrainConfig": "config",
     "TrainError": "config",
-    "train": "trainer",
+    "train": "training",
     "climb": "rungs.climbing",
     "train_final": "final",
     "train_and_compare": "compare",

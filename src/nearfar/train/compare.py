@@ -16,6 +16,9 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from ..children import isolate_children
+from ..data.dataset import unseen_half
+from ..data.open import open_source
+from ..deep.objective.parser import parse_objective
 from ..evaluation.scores import Scores
 from ..expressions import Call, ExpressionError, ValueSequence, parse, walk
 from ..io.scores_file import baseline_of, damaged, read_scores
@@ -23,6 +26,8 @@ from ..quoting import quoted
 from .config import FOUND, OF_THE_TASK, WITHOUT_EFFECT, TrainConfig, TrainError, plain_value, settings_with
 from .interrupts import block_interrupts, stop_requested, unblock_interrupts
 from .run import missing_folders, remove_empty, write_json
+from .scoring import evaluate_run
+from .training import train
 
 TRIAL_CLASSES = 64  # number of classes to check objectives that do not set it
 # equal in all runs, or given by other arguments
@@ -203,8 +208,6 @@ def _by_objective(done: Sequence[Trial], contents: Sequence[dict[str, Any]]) -> 
 
 def check_objectives(objectives: Sequence[str], base: TrainConfig) -> None:
     """Raise an error if an objective cannot be built, before any is trained; the number of classes is unknown."""
-    from ..deep.objective.parser import parse_objective
-
     for objective in objectives:
         parse_objective(objective, num_classes=classes_in(objective), embedding_dim=base.embedding_dim)
 
@@ -224,9 +227,6 @@ def classes_in(objective: str) -> int:
 
 def with_test_classes(base: TrainConfig) -> TrainConfig:
     """Fix the test classes that would depend on the seed, so that all seeds are tested on the same classes."""
-    from ..data.dataset import unseen_half
-    from ..data.open import open_source
-
     if base.test is not None or base.test_classes or base.split == "rows":
         return base
     size = None if ":" in base.trunk else base.resize or base.image_size
@@ -287,8 +287,6 @@ def _start_process(stopped: Any) -> None:
     """Prepare a process of a pool: one thread, and an end with its parent or with the event `stopped`."""
     import torch
 
-    from . import scoring, trainer  # noqa: F401  # imported before the threads are set, once for all trials
-
     torch.set_num_threads(1)
     _Shared.stopped = stopped
     if parent_process() is not None:
@@ -329,9 +327,6 @@ def _run_in_pool(trial: Trial) -> dict[str, Any]:
 
 def run_trial(trial: Trial) -> dict[str, Any]:
     """Train and score one trial, or read its scores if it is finished."""
-    from .scoring import evaluate_run
-    from .trainer import train
-
     done = trial.folder / "scores.json"
     config = trial.folder / "config.json"
     if config.exists():

@@ -21,7 +21,7 @@ from .rungs.choice import epochs_of_best
 from .rungs.untrained import save_untrained
 from .setup import steps_of_epochs
 from .task import with_resolved_folder
-from .trainer import train
+from .training import train
 from .watchers import Watcher
 
 PATHS = ("data", "test", "pretrained", "network_weights")

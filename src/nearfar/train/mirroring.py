@@ -7,7 +7,7 @@ search all other images: if the mirror images find clearly less of their class, 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,14 +16,13 @@ from torch import Tensor
 from ..data import Dataset
 from ..data.augment import transforms_of
 from ..data.transforms.geometry import Mirror
+from ..deep.networks.embedder import Embedder
+from ..evaluation.retrieval import retrieve
 from ..expressions import parse_list
 from .config import TrainConfig
 from .features import encode, sizes_of
 from .rungs.class_scores import ClassScores
 from .settle import Plan
-
-if TYPE_CHECKING:
-    from ..deep.networks.embedder import Embedder
 
 MOST_IMAGES = 300  # images that are searched, of whole classes
 LOST_SHARE = 0.05  # of MAP@R; measured: 0.01 to 0.03 on photos of products and faces, 0.1 on digits and characters
@@ -89,8 +88,6 @@ def compare_mirrored(embedder: Embedder, items: Dataset, config: TrainConfig) ->
     Mirroring or None
         None if there are fewer than two classes with two images.
     """
-    from ..evaluation.retrieval import retrieve
-
     kept = np.cumsum(items.class_counts) <= max(MOST_IMAGES, int(items.class_counts[:2].sum()))
     items = items.subset(np.isin(items.labels, np.flatnonzero(kept)))
     if int((items.class_counts > 1).sum()) < 2:

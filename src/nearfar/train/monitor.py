@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from math import isfinite
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,14 +16,12 @@ from ..data.dataset import images_once
 from ..deep import distributed
 from ..deep.compositions.divide_and_conquer import DivideAndConquer
 from ..deep.proxies.class_proxies import NeighborProxyLoss
+from ..evaluation.retrieval import Retrieval, retrieve
 from .config import TrainError
 from .features import Floats, encode, resizing_of
 from .loop import Loop
 from .pairs import scores_both_ways, text_set
 from .rungs.class_scores import ClassScores
-
-if TYPE_CHECKING:
-    from ..evaluation.retrieval import Retrieval
 
 
 class EpochScores(NamedTuple):
@@ -102,8 +100,6 @@ def pair_scores(loop: Loop, pairs: Dataset) -> dict[str, float]:
 
 def searched(rows: Floats, dataset: Dataset, ks: Iterable[int] = (1,)) -> Retrieval:
     """Return the scores of each embedding (n, d) of some items, which searches all others by cosine."""
-    from ..evaluation.retrieval import retrieve
-
     return retrieve(rows, dataset.labels, groups=dataset.groups, ks=ks)
 
 

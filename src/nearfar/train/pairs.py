@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -25,13 +25,12 @@ from ..deep.networks.trunks import parse_trunk
 from ..deep.objective.terms import Sum
 from ..deep.proxies.class_proxies import ClassProxyLoss
 from ..deep.proxies.heads import HeadLoss
+from ..evaluation import evaluate
+from ..evaluation.scores import Scores
 from ..numerics.types import Ints
 from .config import TrainConfig, TrainError
 from .features import Floats, embed
 from .task import text_tokens, tokenized, tokenizer_folder
-
-if TYPE_CHECKING:
-    from ..evaluation.scores import Scores
 
 KS = (1, 5, 10)
 """Values of K of Recall@K that are commonly reported for images and texts."""
@@ -202,8 +201,6 @@ def scores_both_ways(
     images: Floats, image_labels: Ints, texts: Floats, text_labels: Ints, **how: Any
 ) -> tuple[Scores, Scores]:
     """Return the scores of texts that search images, and of images that search texts."""
-    from ..evaluation import evaluate
-
     of_texts = evaluate(texts, text_labels, gallery=images, gallery_labels=image_labels, **how)
     of_images = evaluate(images, image_labels, gallery=texts, gallery_labels=text_labels, **how)
     return of_texts, of_images

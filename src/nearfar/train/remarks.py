@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..catalog import BY_NAME
 from ..evaluation.collapse import COLLAPSED_DIRECTIONS, relative_spread
 from ..evaluation.worse import MOVED, both_scores, is_worse
 from ..expressions import Call, ExpressionError, parse, walk
@@ -194,8 +195,6 @@ def what_makes_active(name: str) -> str:
 
 def _has_margin(name: str) -> bool:
     """Return whether a loss of the catalog has a margin."""
-    from ..catalog import BY_NAME
-
     method = BY_NAME.get(name)
     if method is None:
         return False

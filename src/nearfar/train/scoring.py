@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -27,6 +27,8 @@ from ..deep.networks.text_settings import Role
 from ..deep.networks.tokens import Tokens
 from ..deep.networks.weights import PRETRAINED
 from ..deep.networks.whiten import Whiten
+from ..evaluation import evaluate
+from ..evaluation.scores import Scores
 from ..io.scores_file import FROZEN, RAW, STANDARDIZED
 from ..progress import counted
 from ..quoting import count_of
@@ -50,9 +52,6 @@ from .run import Run, RunFolder, write_json
 from .rungs.closed_forms import FORMS
 from .rungs.frozen import frozen_features
 from .task import class_mark, open_data, sizes_in, tokenized
-
-if TYPE_CHECKING:
-    from ..evaluation.scores import Scores
 
 MAX_BASELINE_PIXELS = 64 * 64  # larger images, gray or in color, are reduced before their pixels are compared
 RAW_SIDE = 32  # pixels, to which they are reduced
@@ -394,8 +393,6 @@ def _task(run: Run | str | Path, folder: RunFolder, config: TrainConfig) -> Task
 
 def _score(rows: dict[str, Floats], sets: dict[str, Dataset], config: TrainConfig, clustering: bool) -> Scores:
     """Score the rows of the test items and of the gallery, by the prefixes of their arrays in `test.npz`."""
-    from ..evaluation import evaluate
-
     how: dict[str, Any] = {"ks": config.ks, "clustering": clustering, "seed": config.seed, "groups": sets[""].groups}
     if "gallery_" in sets:
         gallery = sets["gallery_"]

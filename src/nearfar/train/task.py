@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,13 +20,12 @@ from ..data.readers.in_memory import GIVEN
 from ..data.transforms.geometry import ResizedCrop
 from ..data.transforms.symmetries import with_more_classes
 from ..deep.networks.preprocessing import Preprocessing
+from ..deep.networks.tokens import NO_TOKEN, Tokens
+from ..deep.networks.trunks import find_preprocessing, parse_trunk
 from ..io.training_marks import TrainingMarks
 from ..quoting import count_of
 from ..trust import named_by
 from .config import TrainConfig, TrainError
-
-if TYPE_CHECKING:
-    from ..deep.networks.tokens import Tokens
 
 TRANSFORMERS = re.compile(r"(\s*transformers:)([^()\s]+)")
 SMALL_TRUNKS = ("conv4", "mlp", "identity", "spd")  # trunks that are commonly used with photographs of 84x84 pixels
@@ -78,8 +77,6 @@ def with_tokens(task: Task, tokens: Tokens) -> Task:
 
 def _padded(dataset: Dataset, length: int) -> Dataset:
     """Return rows of token numbers with more padding, up to a length."""
-    from ..deep.networks.tokens import NO_TOKEN
-
     rows = dataset.array
     assert rows is not None
     rows = np.pad(rows, ((0, 0), (0, length - rows.shape[1])), constant_values=NO_TOKEN)
@@ -88,9 +85,6 @@ def _padded(dataset: Dataset, length: int) -> Dataset:
 
 def text_tokens(config: TrainConfig, start: Path | None = None) -> Tokens:
     """Return the tokenizer of a config, with the prompt that its folder or the options of its trunk give."""
-    from ..deep.networks.tokens import Tokens
-    from ..deep.networks.trunks import parse_trunk
-
     folder = tokenizer_folder(config, start)
     return Tokens.of_folder(folder, parse_trunk(config.text_trunk or config.trunk)[1])
 
@@ -103,8 +97,6 @@ def tokenizer_folder(config: TrainConfig, start: Path | None = None) -> Path:
     TrainError
         If that trunk is not a model of transformers in a folder.
     """
-    from ..deep.networks.trunks import parse_trunk
-
     setting = "trunk" if config.text_trunk is None else "text_trunk"
     given = config.text_trunk or config.trunk
     kind, _, name = parse_trunk(given)[0].partition(":")
@@ -138,8 +130,6 @@ def own_preprocessing(config: TrainConfig, start: Path | None = None) -> dict[st
     """
     if config.preprocessing is not None or ":" not in config.trunk:
         return {}
-    from ..deep.networks.trunks import find_preprocessing
-
     weights = None if config.weights_file is None else resolve_source(config.weights_file, start)
     with named_by(config.origin):
         record = find_preprocessing(config.trunk, pretrained=config.pretrained is True, weights=weights)
@@ -274,8 +264,6 @@ def _sizes_of_trunk(record: Preprocessing, sizes: list[set[tuple[int, ...]]], tr
     Small images are enlarged, because the trunk recognizes details best at the scale of its pretraining. Unlike with
     the preprocessing of the trunk, their borders are not cropped, unless the text of the `trunk` has the option `crop`.
     """
-    from ..deep.networks.trunks import parse_trunk
-
     found = set().union(*sizes)
     if found == {record.image_size}:
         return {}

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from ..data import Task
 from ..data.checks.shared_images import remark_shared
 from ..progress import listening, terminal_display
+from .config import TrainError
 from .timing.duration import RunTimer
 
 
@@ -131,8 +132,6 @@ class TensorBoard:
     """Writes the numbers of a run as TensorBoard events, into `folder/tensorboard`."""
 
     def __init__(self, folder: Path) -> None:
-        from .config import TrainError
-
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:

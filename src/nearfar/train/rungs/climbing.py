@@ -11,7 +11,7 @@ from ..config import TrainConfig, TrainError
 from ..run import Run, RunFolder
 from ..timing.duration import duration
 from ..timing.time_limit import TimeLimit
-from ..trainer import train
+from ..training import train
 from .ladder import Ladder, config_for, default_ladder, write_ladder
 from .ladder import ladder as compare_rungs
 from .untrained import save_untrained

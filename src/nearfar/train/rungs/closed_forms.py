@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...evaluation.retrieval import retrieve
 from ...numerics import psd, scatter
 from ...numerics.constraints import LabelPairs
 from ...numerics.standard_columns import standard
@@ -292,8 +293,6 @@ def _some_classes(labels: Ints, rng: np.random.Generator) -> AnyArray:
 
 def held_out_score(rows: AnyArray, labels: Ints, groups: AnyArray | None) -> float:
     """Return MAP@R by cosine, each row searching all others; NaN if all are alone in their class."""
-    from ...evaluation.retrieval import retrieve
-
     found = retrieve(rows, labels, groups=groups, ks=(1,))
     scored = found.relevant > 0
     return float(found.map_at_r[scored].mean()) if scored.any() else float("nan")

@@ -27,6 +27,8 @@ from ...data import Dataset, Task
 from ...data.readers.in_memory import GIVEN
 from ...deep.networks.embedder import Embedder, as_channels
 from ...deep.networks.standardize import Standardize
+from ...evaluation import evaluate
+from ...evaluation.intervals import interval
 from ...numerics.types import Ints
 from ..checkpoint import preserve_random_state
 from ..config import TrainConfig, TrainError
@@ -225,8 +227,6 @@ def mean_and_half(values: Sequence[float], ratio: float = 0.0) -> tuple[float, f
     >>> round(mean, 3), round(half, 3)
     (0.6, 0.393)
     """
-    from ...evaluation.intervals import interval
-
     found = interval(values)
     # t_{0.975, J-1} s sqrt(1/J + ratio); `interval` has the same without the ratio
     return found.mean, found.half * float(np.sqrt(1.0 + len(values) * ratio))
@@ -679,8 +679,6 @@ def _rung(
 
     A split may add its closed form to `forms`.
     """
-    from ...evaluation import evaluate
-
     recalls = []
     means = []
     for rows, classes in embedded:
