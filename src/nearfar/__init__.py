@@ -13,6 +13,7 @@ PACKAGES = (
     "evaluation",
     "index",
     "io",
+    "models",
     "neighbors",
     "numerics",
     "probabilistic",

@@ -87,7 +87,7 @@ def test_images_are_served_as_the_documentation_says(settings, tmp_path, monkeyp
     )
     train(config, tmp_path / "run", progress=False)
     export.export_run(tmp_path / "run", "photos.onnx")
-    page = (Path(__file__).parent.parent / "docs/training.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/training.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", page, re.S)
     (embedder,) = (block for block in blocks if "photos.onnx" in block)
     (server,) = (block for block in blocks if "photos.npz" in block)
@@ -145,7 +145,7 @@ def test_a_network_that_looks_its_numbers_up_is_exported(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     X, y = rng.integers(0, 9, (80, 6)), np.arange(80) % 8
     np.savez(tmp_path / "ids.npz", X=X, y=y)
-    config = TrainConfig.of(data=str(tmp_path / "ids.npz"), trunk="lookups:Words", steps=3, epochs=1)
+    config = TrainConfig.of(data=str(tmp_path / "ids.npz"), trunk="lookups:Words", steps=3, epochs=1, keep="trained")
     train(config, tmp_path / "run", progress=False)
     with pytest.raises(TrustError, match="names lookups:Words, which is code"):
         export.export_run(tmp_path / "run", tmp_path / "ids.onnx")

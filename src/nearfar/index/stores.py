@@ -170,17 +170,28 @@ def open_store(uri: str | os.PathLike[str], mode: Literal["r", "w"] = "r", *, lo
 
         return MilvusStore(os.fspath(uri), writes=mode == "w", lock=lock)
     path = Path(_local(uri))
-    if kind_by_name(path) is SourceKind.EMBEDDINGS:
-        raise ValueError(f"{path}: is a file of rows, not an index; `nearfar index {path} -o FILE` makes one")
     if not path.exists():
-        raise no_such_index(path)
+        raise _why_not(path) or no_such_index(path)
     if is_folder(path):
         from .lance_store import LanceStore
 
         return LanceStore(path, writes=mode == "w", lock=lock)
     from .file_store import FileStore
 
-    return FileStore(path, writes=mode == "w", lock=lock)
+    try:
+        return FileStore(path, writes=mode == "w", lock=lock)
+    except ValueError as error:
+        why = _why_not(path)
+        if why is None:
+            raise
+        raise why from error
+
+
+def _why_not(path: Path) -> ValueError | None:
+    """Return the error for the name of a file of embeddings, which is no collection; None for another name."""
+    if kind_by_name(path) is not SourceKind.EMBEDDINGS:
+        return None
+    return ValueError(f"{path}: is a file of rows, not an index; `nearfar index {path} -o FILE` makes one")
 
 
 def exists(uri: str | os.PathLike[str]) -> bool:
