@@ -22,6 +22,7 @@ class Standardize(PreciseBuffers):
 
     Examples
     --------
+    >>> import numpy as np
     >>> scale = Standardize(2)
     >>> scale.learn(np.array([[1.0, 5.0], [3.0, 5.0]]))
     >>> scale(torch.tensor([[5.0, 6.0]]))
