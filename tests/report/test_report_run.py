@@ -207,7 +207,7 @@ def test_the_title_names_what_was_kept_instead_of_the_trained_network(run: Path)
     (run / "choice.json").write_text(json.dumps(choice))
     page = read_page(report_run(run))
     assert "Raw pixels on " in page.text
-    assert "It is raw pixels, which held-out classes prefer" in model_card(run)
+    assert "It is raw pixels, which held-out items prefer" in model_card(run)
 
     (run / "choice.json").write_text(json.dumps({**choice, "kept": "trained"}))
     assert "Raw pixels on " not in read_page(report_run(run)).text

@@ -33,7 +33,7 @@ from nearfar.train.loading import load_trainable
 from nearfar.train.rungs.choice import Candidate, Choice, best_of, gain_and_error
 from nearfar.train.rungs.class_scores import left_out, optimism
 from nearfar.train.rungs.closed_forms import FORMS, OF_FEATURES, choose_form, fitted
-from nearfar.train.rungs.untrained import UntrainedModel, save_untrained
+from nearfar.train.rungs.untrained import UntrainedModel, joint_labels, save_untrained
 from nearfar.train.scoring import raw_items
 
 from ..references.held_out_map_at_r import reference
@@ -262,6 +262,37 @@ def test_the_scores_of_candidates_are_those_of_the_held_out_classes(tmp_path):
     raw = next(one for one in choice["candidates"] if one["name"] == "raw")
     assert_allclose(raw["map_at_r"], reference(unseen.array, unseen.labels), atol=1e-6)
     assert choice["classes"] == len(unseen.classes)
+
+
+def test_the_scores_in_the_sentence_differ_by_the_gain_where_classes_differ_in_size(tmp_path):
+    with np.load(separable(tmp_path / "even.npz", each=24)) as arrays:
+        X, y = arrays["X"], arrays["y"]
+    kept = np.arange(len(y)) % 24 < 2 + 3 * (y % 8)  # classes of 2 to 23 items
+    np.savez(tmp_path / "rows.npz", X=X[kept], y=y[kept])
+    train(TrainConfig.of(data=str(tmp_path / "rows.npz"), **TINY), tmp_path / "run", progress=False)
+    choice = json.loads((tmp_path / "run/choice.json").read_text())
+    trained = next(one for one in choice["candidates"] if one["name"] == "trained")
+    for one in choice["candidates"]:
+        assert_allclose(one["gain"][0], one["map_at_r"] - trained["map_at_r"], atol=1e-12)
+
+
+def test_a_closed_set_is_compared_on_held_out_items_too(tmp_path):
+    data = separable(tmp_path / "rows.npz", classes=3, each=40)
+    run = train(TrainConfig.of(data=data, split="rows", **TINY), tmp_path / "run", progress=False)
+    choice = json.loads((tmp_path / "run/choice.json").read_text())
+    scores = {one["name"]: one["map_at_r"] for one in choice["candidates"]}
+    assert scores["raw"] > scores["trained"]
+    assert choice["kept"].startswith("raw")
+    assert "on held-out items of 3 classes" in choice["sentence"]
+    assert "pretrained" not in choice["sentence"]  # there are no pretrained networks for rows
+    assert "which the validation items prefer to the trained network" in evaluate_run(run, clustering=False).protocol
+
+
+def test_items_of_one_class_in_two_sets_count_as_one_class():
+    X = np.zeros((6, 2), np.float32)
+    first = Dataset.from_array("first", X, list("aabbcc"))
+    second = Dataset.from_array("second", X, list("ccddbb"))
+    assert list(joint_labels((first, second))) == [0, 0, 1, 1, 2, 2, 2, 2, 3, 3, 1, 1]
 
 
 @pytest.mark.parametrize("classes", [8, 10])

@@ -90,7 +90,7 @@ def model_card(run: str | Path, *, name: str = "", license: str = "", data: str 
     if untrained:
         origin = "A pretrained network; nothing was trained"
     elif kept:
-        origin = f"It is {kept}, which held-out classes prefer to the network that was trained with `{objective}`"
+        origin = f"It is {kept}, which held-out items prefer to the network that was trained with `{objective}`"
     else:
         origin = f"Trained with `{objective}`"
     lines += [f"An embedding model, which maps similar items to nearby vectors. {origin}."]

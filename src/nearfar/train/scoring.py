@@ -442,22 +442,26 @@ def _chosen(config: TrainConfig, task: Task, about: dict[str, Any], which: str) 
     if which == "last":
         return f"The last checkpoint, of epoch {about['epoch']}, is scored."
     kept = about.get("kept_title")
+    held_out = "validation classes"
+    if task.validation is not None and not set(task.train.classes).isdisjoint(task.validation.classes):
+        held_out = "validation items"
     if about["step"] == 0:
         unchanged = f"Nothing was trained: the model is {kept}."
         if config.preprocessing is not None and FROM_HEADER in config.preprocessing.source:
             unchanged += f" Images are prepared as in {config.preprocessing.source}."
         return unchanged
     if kept:
-        return f"The model is {kept}, which the validation classes prefer to the trained network."
+        return f"The model is {kept}, which the {held_out} prefer to the trained network."
     if config.protocol == "paper":
         learned = "the network was trained on all training classes"
         return f"Protocol of the paper: {learned}, and the last checkpoint, of epoch {about['epoch']}, is scored."
     if about["best"] is None:
-        why = "There are no validation classes"
+        why = f"There are no {held_out}"
         if task.validation is not None:  # each has one item, so there is nothing to find
-            why = "The validation classes could not be scored"
-        return f"{why}: the checkpoint is that of the last evaluated epoch, {about['epoch']}."
+            why = f"The {held_out} could not be scored"
+        last = f"the checkpoint is that of the last evaluated epoch, {about['epoch']}"
+        return f"{why}: {last}, and was not compared with anything cheaper."
     name = {"recall_at_1": "Recall@1", "map_at_r": "MAP@R"}[config.select]
-    chosen = f"chosen by {name} on the validation classes ({about['best']:.4f})"
-    again = " Then the network was trained again, also on these classes." if about.get("again") else ""
+    chosen = f"chosen by {name} on the {held_out} ({about['best']:.4f})"
+    again = f" Then the network was trained again, also on these {held_out.split()[1]}." if about.get("again") else ""
     return f"The checkpoint of epoch {about['epoch']} was {chosen} (honest protocol).{again}"

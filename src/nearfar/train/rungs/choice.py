@@ -39,7 +39,7 @@ from ..task import item_shape
 from ..training_data import TrainingData
 from .class_scores import ClassScores, optimism
 from .closed_forms import FORMS, MAX_WIDTH, choose_form, fitted
-from .untrained import UntrainedModel
+from .untrained import UntrainedModel, joint_labels
 
 SHARES = (0.25, 0.5, 0.75)  # of the way from the weights before the training to those after it
 TRAINED = "trained network"
@@ -57,7 +57,7 @@ class Candidate:
     title : str
         The same in words.
     map_at_r, recall_at_1 : float
-        Means over the items of the held-out classes.
+        Means over the held-out classes.
     by_class : tuple of float
         MAP@R of each held-out class, for the uncertainty of differences. If these classes have chosen something about
         the model, such as its epoch, MAP@R is what to expect of what the other classes choose.
@@ -84,12 +84,18 @@ class Choice:
         Name of the one in the checkpoint: the best one, or "trained".
     again : bool
         Whether the trained network was trained again, also on the held-out classes.
+    closed_set : bool
+        Whether training has seen other items of the held-out classes.
+    of_images : bool
+        Whether the items are images, for which there are pretrained trunks.
     """
 
     candidates: tuple[Candidate, ...]
     best: str
     kept: str
     again: bool = False
+    closed_set: bool = False
+    of_images: bool = False
 
     def of(self, name: str) -> Candidate:
         return next(candidate for candidate in self.candidates if candidate.name == name)
@@ -98,22 +104,26 @@ class Choice:
     def sentence(self) -> str:
         """Which model is kept, and by how much the best one is better or worse than the trained network."""
         kept = self.of(self.kept)
-        classes = len(kept.by_class)
+        held_out = f"{len(kept.by_class)} held-out classes"
+        if self.closed_set:
+            held_out = f"held-out items of {len(kept.by_class)} classes"
         others = "; ".join(f"{one.title} {one.map_at_r:.3f}" for one in self.candidates if one.name != self.kept)
         beside = f" ({others})" if others else ""
-        line = f"Kept: {kept.title}, MAP@R {kept.map_at_r:.3f} on {classes} held-out classes{beside}."
+        line = f"Kept: {kept.title}, MAP@R {kept.map_at_r:.3f} on {held_out}{beside}."
         best = self.of(self.best)
         if self.kept != self.best:
             return f"{line} {best.title[0].upper()}{best.title[1:]} would be {self._verdict}; --keep best keeps it."
         if self._verdict:
             line += f" It is {self._verdict}."
         if self.again:
-            return f"{line} Then it was trained again, for as many epochs, also on these classes."
+            these = "items" if self.closed_set else "classes"
+            return f"{line} Then it was trained again, for as many epochs, also on these {these}."
         if best.name in TRAINED_NAMES:
-            return f"{line} --final trains it again, on all classes."
-        pretrained = any(one.name == "frozen" for one in self.candidates)
-        helps = "More classes" if pretrained else "More classes, a pretrained trunk"
-        return f"{line} {helps} or a lower learning rate would help the training."
+            return f"{line} --final trains it again, on all {'items' if self.closed_set else 'classes'}."
+        helps = "More items" if self.closed_set else "More classes"
+        if self.of_images and all(one.name != "frozen" for one in self.candidates):
+            helps += ", a pretrained trunk"
+        return f"{line} {helps} or a lower learning rate may help the training."
 
     @property
     def _verdict(self) -> str:
@@ -202,7 +212,7 @@ def _highest(candidates: Sequence[Candidate]) -> Candidate:
 
 
 def chooses(data: TrainingData) -> bool:
-    """Return whether candidates can be compared: on at least two classes that the training has not seen."""
+    """Return whether candidates can be compared: on items of at least two classes that were held out."""
     task = data.task
     if task.validation is None or data.unseen is None or data.plan.known is not None or data.plan.texts is not None:
         return False
@@ -211,8 +221,7 @@ def chooses(data: TrainingData) -> bool:
         return False
     if config.protocol != "honest" or config.final is not None or config.episodes != "none":
         return False
-    seen = set(task.train.classes) & set(task.validation.classes)
-    return not seen and int((task.validation.class_counts > 1).sum()) > 1
+    return int((task.validation.class_counts > 1).sum()) > 1
 
 
 def choose_model(
@@ -296,7 +305,13 @@ class Candidates:
         if frozen is not None and interpolates(config):
             self._add_interpolated()
         best = best_of(self.found)
-        return Choice(tuple(self.found), best=best, kept=best if config.keep == "best" else "trained")
+        return Choice(
+            tuple(self.found),
+            best=best,
+            kept=best if config.keep == "best" else "trained",
+            closed_set=not set(self.train.classes).isdisjoint(self.unseen.classes),
+            of_images=self.train.kind == "image",
+        )
 
     def keep(self, choice: Choice, folder: RunFolder) -> Embedder:
         """Write the network that is kept into the checkpoint, and return it."""
@@ -369,7 +384,7 @@ class Candidates:
         chosen = choose_form(learned, self.train.labels, self.train.groups, **how)
         if chosen.map_at_r:
             return chosen.name
-        labels = np.concatenate([self.train.labels, self.unseen.labels + len(self.train.classes)])
+        labels = joint_labels((self.train, self.unseen))
         groups = None
         if self.train.groups is not None and self.unseen.groups is not None:
             groups = np.concatenate([self.train.groups, self.unseen.groups])
@@ -431,8 +446,8 @@ class Candidates:
             Candidate(
                 name=name,
                 title=title,
-                map_at_r=found.mean(by_class),
-                recall_at_1=found.mean(found.recall_at_1),
+                map_at_r=float(by_class.mean()),
+                recall_at_1=float(found.recall_at_1.mean()),
                 by_class=tuple(by_class.tolist()),
             )
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
@@ -18,6 +19,7 @@ from ...deep.networks.identity import Identity
 from ...deep.networks.standardize import Standardize
 from ...deep.networks.weights import NETWORK
 from ...deep.networks.whiten import Whiten
+from ...numerics.types import Ints
 from ..checkpoint import preserve_random_state, save_tensors
 from ..config import TrainConfig
 from ..features import Floats, all_rows, cached_features, embed, sizes_of
@@ -116,18 +118,12 @@ class UntrainedModel:
         return all_rows(cached_features(self.embedder, items, **sizes))
 
     def learn(self, *parts: Dataset) -> None:
-        """Fit the closed form to the items of several sets, whose classes differ."""
+        """Fit the closed form to the items of several sets."""
         if self.form == "none":
             return
-        rows = []
-        labels = []
-        classes = 0
-        for part in parts:
-            chosen = some_of(part)
-            rows.append(self.features(chosen))
-            labels.append(chosen.labels + classes)
-            classes += len(part.classes)
-        found = fitted(self.form, np.concatenate(rows), np.concatenate(labels))
+        chosen = [some_of(part) for part in parts]
+        rows = np.concatenate([self.features(part) for part in chosen])
+        found = fitted(self.form, rows, joint_labels(chosen))
         device = next(self.embedder.buffers(), torch.zeros(())).device
         if found.columns is not None:
             scale = Standardize(len(found.columns.mean))
@@ -139,6 +135,13 @@ class UntrainedModel:
             whiten.mean.copy_(torch.from_numpy(found.mean))
             whiten.weight.copy_(torch.from_numpy(found.components))
             self.embedder.metric = whiten.to(device)
+
+
+def joint_labels(parts: Sequence[Dataset]) -> Ints:
+    """Number the classes of the items of several sets; classes with equal names are one class."""
+    classes = dict.fromkeys(name for part in parts for name in part.classes)
+    number = {name: i for i, name in enumerate(classes)}
+    return np.concatenate([np.array([number[name] for name in part.classes])[part.labels] for part in parts])
 
 
 def some_of(items: Dataset) -> Dataset:
