@@ -82,12 +82,12 @@ def count_of(number: int, noun: str, plural: str = "") -> str:
     --------
     >>> count_of(1, "training class"), count_of(3, "training class"), count_of(1200, "item")
     ('1 training class', '3 training classes', '1,200 items')
-    >>> count_of(2, "query", "queries")
-    '2 queries'
+    >>> count_of(10, "batch"), count_of(2, "epoch"), count_of(2, "query", "queries")
+    ('10 batches', '2 epochs', '2 queries')
     """
     if number == 1:
         return f"1 {noun}"
-    ending = "es" if noun.endswith("s") else "s"
+    ending = "es" if noun.endswith(("s", "x", "sh", "tch")) else "s"
     return f"{number:,} {plural or noun + ending}"
 
 

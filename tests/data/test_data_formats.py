@@ -686,6 +686,14 @@ def test_true_and_false_are_numbers(tmp_path):
             "f10,f11,... (30 columns); first rows: 1,1,1,1,1,1,1,1,1,1,1,1,... (30 columns)",
         ),
         ("width,width,label\n1,2,a\n", "column 'width' occurs 2 times"),
+        (
+            "1.5,0.2,0.2,7\n1.6,0.1,0.3,7\n",
+            "column '0.2' occurs 2 times; if its first line is data, put a line with the",
+        ),
+        (
+            "M,0.45,0.36,15\nF,0.35,0.26,7\n",
+            "first rows: F,0.35,0.26,7; if its first line is data, put a line with the",
+        ),
     ],
 )
 def test_errors_of_tables_of_numbers(tmp_path, text, message):

@@ -297,3 +297,11 @@ def test_standardizing_is_recommended_for_measurements_but_not_for_embeddings(tm
     (tmp_path / "rows.csv").write_text("\n".join([columns, *lines]))
     said = [remark for remark in inspect_data(str(tmp_path / "rows.csv")).remarks if "--standardize" in remark]
     assert bool(said) != listed
+
+
+@pytest.mark.parametrize(("classes", "advised"), [(10, False), (14, True)])  # of 5, half are 2, as by default; of 7, 4
+def test_more_validation_classes_are_advised_only_where_there_would_be_more(tmp_path, classes, advised):
+    y = np.repeat(np.arange(classes), 4)
+    np.savez(tmp_path / "rows.npz", X=np.random.default_rng(0).normal(size=(len(y), 3)), y=y)
+    remark = next(one for one in inspect_data(str(tmp_path / "rows.npz")).remarks if "largely random" in one)
+    assert ("--set validation=0.5" in remark) == advised

@@ -44,6 +44,7 @@ def test_it_is_said_once():
 
 def test_evaluations_are_counted_and_no_time_between_epochs_is_taken_for_a_batch():
     assert said(RunTimer(60, 20), per_epoch=3, between=600.0)[0].startswith("about 25 s: 20 epochs of 3 steps")
+    assert ": 20 epochs of 1 step;" in said(RunTimer(20, 20), per_epoch=1, between=10.0)[0]
     assert said(RunTimer(40, 20), per_epoch=2, between=10.0)[0].startswith("about 3 min: 20 epochs of 2 steps")
     twice = RunTimer(700, 20, evaluation=35.0)
     assert said(twice)[0].startswith("about 12 min")
@@ -94,7 +95,7 @@ def test_a_forecast_leaves_nothing_behind(tmp_path, monkeypatch):
     before = torch.get_rng_state()
     config = TrainConfig.of(data="rows.npz", **{**SMALL, "epochs": 4000}, freeze_epochs=2)
     text = forecast(config)
-    assert ": 4000 epochs of " in text
+    assert ": 4,000 epochs of " in text
     assert text.endswith("with the trunk mlp(width=8, depth=1) and SupConLoss() in batches of 16")
     assert torch.equal(torch.get_rng_state(), before)
     assert [path.name for path in tmp_path.iterdir()] == ["rows.npz"]

@@ -909,7 +909,7 @@ def test_symmetries_are_more_training_classes(tmp_path, small) -> None:
     assert loop.data.unseen.classes == plain.data.unseen.classes
     run = train(config, tmp_path / "run", progress=False)
     result = evaluate_run(run, clustering=False)
-    assert result.scores.n_classes == len(plain.task.test.classes)
+    assert result.scores.n_classes == len(plain.data.task.test.classes)
     assert "classes, including rotated ones. The checkpoint" in result.protocol
 
 

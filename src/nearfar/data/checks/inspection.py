@@ -15,7 +15,7 @@ import numpy as np
 from ...labels import spelled_alike
 from ...progress import counted
 from ...quoting import count_of
-from ..dataset import DataError, Dataset, Kind, Named, Task, some
+from ..dataset import DataError, Dataset, Kind, Named, Task, held_out_count, some
 from ..decode import BadImageError
 from ..open import (
     CLOSED,
@@ -416,7 +416,10 @@ def remarks_on_sizes(found: Inspection) -> Iterator[str]:
         yield few_test_classes(tested.classes, found.kind, found.protocol)
     chosen_by = roles.get("validation")
     if chosen_by is not None and chosen_by.classes < FEW_VALIDATION_CLASSES:
-        yield (
-            f"The validation has only {chosen_by.classes} classes, so the choice of the checkpoint is largely random; "
-            "`--set validation=0.5` holds out half of the training classes."
+        remark = (
+            f"The validation has only {chosen_by.classes} classes, so the choice of the checkpoint is largely random"
         )
+        all_classes = chosen_by.classes + (0 if learned is None else learned.classes)
+        if held_out_count(all_classes, 0.5) > chosen_by.classes:
+            remark += "; `--set validation=0.5` holds out half of the training classes"
+        yield f"{remark}."

@@ -27,7 +27,7 @@ from .folder import ROLES
 from .ids import ids_of, is_id, not_ids
 from .parquet import read_parquet
 from .saved_datasets import columns_and_images, read_feather, read_saved
-from .text_tables import read_text_table, unpacked_name
+from .text_tables import header_advice, read_text_table, unpacked_name
 from .texts import text_items
 
 SYNONYMS = {"is_query": "query", "is_gallery": "gallery", "x_1": "x1", "y_1": "y1", "x_2": "x2", "y_2": "y2"}
@@ -582,7 +582,7 @@ def _renamed(table: Table, label: str | None) -> Table:
 def _show(table: Table) -> str:
     rows = list(zip(*table.values(), strict=True))[:3]
     shown = " | ".join(_few([str(value) for value in row]) for row in rows)
-    return f"it has {_few(list(table))}; first rows: {shown or 'none'}"
+    return f"it has {_few(list(table))}; first rows: {shown or 'none'}{header_advice(list(table))}"
 
 
 def _few(values: Sequence[str]) -> str:

@@ -26,6 +26,8 @@ from .text_encoding import SEPARATORS, bad_byte, encoding_of, rows_of
 
 PRINTED = re.compile(r"\b(?:np\.)?(?:float|int|uint)\d+\(([^()]*)\)")
 """A number as NumPy 2 prints it inside a list: np.float64(0.1)."""
+NUMBER = re.compile(r"[-+]?(\d+[.,]?\d*|[.,]\d+)([eE][-+]?\d+)?")
+"""A number as the name of a column."""
 CUT = re.compile(r"\[[-+\d.eE,\snaif]*\.\.\.[-+\d.eE,\snaif]*\]")
 """A list of numbers that NumPy has printed in part, with nan and inf."""
 
@@ -117,7 +119,7 @@ def _of_rows(path: Path, rows: list[list[str]], marks: str) -> dict[str, Sequenc
     times = Counter(header)
     twice = next((name for name in header if name and times[name] > 1), None)
     if twice is not None:
-        raise DataError(f"{path}: column {quoted(twice)} occurs {times[twice]} times")
+        raise DataError(f"{path}: column {quoted(twice)} occurs {times[twice]} times{header_advice(header)}")
     for number, row in enumerate(rows[1:], start=1):
         if len(row) != len(header):
             count = f"{len(row)} value{'' if len(row) == 1 else 's'} for {len(header)} columns"
@@ -131,6 +133,17 @@ def _of_rows(path: Path, rows: list[list[str]], marks: str) -> dict[str, Sequenc
         else:
             table |= _listed_features(path, name, column)
     return table
+
+
+def header_advice(names: Sequence[str]) -> str:
+    """Return what to do if the first line of a table is data; "" if few of the names of its columns are numbers.
+
+    >>> header_advice(["width", "label"]), header_advice(["M", "0.45", "0.36", "15"])
+    ('', '; if its first line is data, put a line with the names of the columns above it')
+    """
+    if 2 * sum(NUMBER.fullmatch(name) is not None for name in names) < len(names):
+        return ""
+    return "; if its first line is data, put a line with the names of the columns above it"
 
 
 def _listed_features(path: Path, name: str, column: list[str]) -> dict[str, Sequence[Any]]:

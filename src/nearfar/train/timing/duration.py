@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ...data.readers.in_memory import GIVEN
+from ...quoting import count_of
 
 if TYPE_CHECKING:
     from ..loop import Loop
@@ -132,8 +133,7 @@ class RunTimer:
 
     def length(self) -> str:
         """Return the length of the run in epochs and steps, as text."""
-        epochs = f"{self.epochs} epoch{'' if self.epochs == 1 else 's'}"
-        return f"{epochs} of {round(self.steps / self.epochs):,} steps"
+        return f"{count_of(self.epochs, 'epoch')} of {count_of(round(self.steps / self.epochs), 'step')}"
 
     def _count(self, now: float) -> None:
         if self._last is not None:
