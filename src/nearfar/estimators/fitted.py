@@ -447,8 +447,11 @@ class Fitted(BaseEstimator):
         check_is_fitted(self)
         with error_context(self):
             arrays, text = self._contents()
-            marks, about_marks = ({}, {}) if self._training_marks is None else self._training_marks.packed()
-            tensor_file.write(path, arrays | marks, text | about_marks)
+            if self._training_marks is not None:
+                marks, about_marks = self._training_marks.packed()
+                arrays |= marks
+                text |= about_marks
+            tensor_file.write(path, arrays, text)
 
     def _contents(self) -> tuple[dict[str, AnyArray], dict[str, str]]:
         """Return the arrays and the texts that a saved learner holds, without the marks of its training rows."""
