@@ -165,6 +165,7 @@ def test_images_of_heif_are_read_where_pillow_heif_is_installed(tmp_path, monkey
     finally:
         monkeypatch.undo()
         Image.OPEN.pop("HEIF", None)
+        Image.ID.remove("HEIF")
         sys.modules.pop("pillow_heif", None)
         for cached in (image_formats._formats, image_formats._has_heif, image_formats.suffixes):
             cached.cache_clear()

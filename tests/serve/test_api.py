@@ -142,7 +142,7 @@ def test_a_query_of_zeros_is_refused_under_cosine_distance(folder):
 def test_a_text_is_searched_where_the_model_takes_texts(build, client):
     answer = client.post("/api/search-text", json={"text": "red"})
     assert (answer.status_code, answer.json()) == (501, {"error": TAKES_NO_TEXT})
-    speaking = TestClient(build(embed_text=lambda text: np.array([[-88.0, -58.0, 72.0]])), base_url=BASE)
+    speaking = TestClient(build(embed_text=lambda items: np.array([[-88.0, -58.0, 72.0]])), base_url=BASE)
     assert names(speaking.post("/api/search-text?k=1", json={"text": "blue"}))[0].startswith("blue/")
     assert speaking.get("/api/about").json()["text"]
     for text in ("", "  ", 3, None):
