@@ -1,5 +1,6 @@
 """Files of strangers run no code: what they name is neither imported nor called unless its module is trusted."""
 
+import copy
 import json
 import pickle
 import re
@@ -21,7 +22,9 @@ from nearfar.deep.networks.trunks import make_trunk
 from nearfar.deep.objective.parser import ObjectiveError, parse_objective
 from nearfar.deep.samplers.resolve import make_sampler
 from nearfar.io import tensor_file as storage
-from nearfar.train import DeepMetric, TrainConfig, embed_run, evaluate_run, load_embedder, train
+from nearfar.train import DeepMetric, TrainConfig, TrainError, embed_run, evaluate_run, load_embedder, train
+from nearfar.train.checkpoint import load_tensors, save_tensors
+from nearfar.train.compare import train_and_compare
 from nearfar.trust import VARIABLE, OwnCodeError, TrustError, import_own, modules_of, trusting
 
 from .commands import run
@@ -174,6 +177,65 @@ def test_the_objective_of_a_run_is_not_built(made, hostile, mark, capsys, monkey
     fits_again(folder, made / "rows.npz", module)
     embedded = embed_run(folder, made / "rows.npz")  # which needs no objective
     assert embedded.shape == (64, 8)
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"trunk": "identity", "text_trunk": "stranger:trunk"},
+        {"trunk": "identity", "objective": "stranger:Loss()"},
+        {"trunk": "identity", "sampler": "stranger:Sampler()"},
+        {"trunk": "stranger:trunk"},
+        {"trunk": "identity", "network_weights": "elsewhere"},
+        {"trunk": "identity", "pretrained": "elsewhere.pth"},
+    ],
+)
+def test_a_checkpoint_says_of_raw_inputs_only_how_they_are_read(hostile, mark, settings):
+    """The settings of a checkpoint name no code, whose trust `config.json` would not limit, and no file."""
+    path = hostile() / "best.safetensors"
+    tensors, about = load_tensors(path)
+    save_tensors(path, tensors, {**about, "settings": settings, "text_length": 5})
+    for load in (DeepMetric.load, load_embedder):
+        with pytest.raises(TrainError, match="the settings of its network must be those of raw inputs"):
+            load(path.parent)
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("field", ["trunk", "augment"])
+def test_a_resumed_run_takes_over_texts_as_those_of_its_file(made, hostile, mark, field):
+    """Settings that are typed do not vouch for those that a run adds to them."""
+    folder = hostile(**{field: {"trunk": "stranger:trunk", "augment": "stranger:Mirror"}[field]})
+    typed = TrainConfig.of(data=str(made / "rows.npz"), embedding_dim=8, steps=1, batch_size=16, keep="trained")
+    with pytest.raises(ValueError, match=r"names stranger:trunk, which is code|unknown transform 'stranger:Mirror'"):
+        train(typed, folder, resume=True, progress=False)
+    assert not mark.exists()
+
+
+def test_a_network_that_was_loaded_vouches_for_nothing(made, hostile, mark, tmp_path):
+    """Every way from a loaded estimator to another training still knows the file that its objective is from."""
+    folder = hostile(objective="stranger:Loss()", sampler="stranger:Sampler()")
+    metric = DeepMetric.load(folder)
+    items = open_dataset(made / "rows.npz")
+    others = [
+        DeepMetric(**metric.get_params()),
+        copy.deepcopy(metric),
+        clone(metric).set_params(lr=0.1, trunk="identity"),
+        clone(metric).set_params(objective="TripletLoss()"),  # the sampler remains
+        pickle.loads(pickle.dumps(metric)),
+    ]
+    metric.save(tmp_path / "saved")
+    others.append(DeepMetric.load(tmp_path / "saved"))
+    for other in others:
+        with pytest.raises(TrustError, match="which is code"):
+            other.fit(items.array, items.labels)
+    for config in (metric.config_, metric.config_.replace(data=str(made / "rows.npz"))):
+        with pytest.raises(TrustError, match="which is code"):
+            train(config, tmp_path / "new", progress=False)
+    with pytest.raises(TrustError, match="which is code"):
+        train_and_compare(metric.config_, [metric.objective], [0], tmp_path / "compared")
+    with pytest.raises(TrustError, match="which is code"):
+        train_and_compare(TrainConfig.of(data=str(made / "rows.npz")), [metric.objective], [0], tmp_path / "compared")
     assert not mark.exists()
 
 

@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -1003,9 +1004,16 @@ def test_no_size_that_a_checkpoint_states_is_trusted(tmp_path, small) -> None:
     for number in numbers:
         file.write_bytes(written)
         rewritten(file, num_classes=number)
-        if number in (2**20, 2**31 - 1):  # no loss of this run has a weight for each class
+        if number == 2**20:  # no loss of this run has a weight for each class
             continue
-        with pytest.raises(TrainError, match=r"classes must be a positive integer|'num_classes' is missing"):
+        with pytest.raises(TrainError, match=r"positive integer|'num_classes' is missing|weights of its objective"):
+            load_trainable(run.folder)
+    tensors, about = load_tensors(file)
+    proxies = torch.zeros(8, config["embedding_dim"])
+    (run.folder / "config.json").write_text(json.dumps({**config, "objective": "ProxyNCALoss()"}))
+    for number, fits in ((8, True), (7, False), (9, False), (2**31 - 1, False)):
+        save_tensors(file, tensors | {"objective.terms.0.proxies": proxies}, about | {"num_classes": number})
+        with nullcontext() if fits else pytest.raises(TrainError, match=r"belong together|8 at most"):
             load_trainable(run.folder)
     file.write_bytes(written)
     for number in (1, 2**31 - 1, 2**40, 10**400):

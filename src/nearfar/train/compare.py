@@ -23,6 +23,7 @@ from ..evaluation.scores import Scores
 from ..expressions import Call, ExpressionError, ValueSequence, parse, walk
 from ..io.scores_file import baseline_of, damaged, read_scores
 from ..quoting import quoted
+from ..trust import named_by
 from .config import FOUND, OF_THE_TASK, WITHOUT_EFFECT, TrainConfig, TrainError, plain_value, settings_with
 from .interrupts import block_interrupts, stop_requested, unblock_interrupts
 from .run import missing_folders, remove_empty, write_json
@@ -209,7 +210,8 @@ def _by_objective(done: Sequence[Trial], contents: Sequence[dict[str, Any]]) -> 
 def check_objectives(objectives: Sequence[str], base: TrainConfig) -> None:
     """Raise an error if an objective cannot be built, before any is trained; the number of classes is unknown."""
     for objective in objectives:
-        parse_objective(objective, num_classes=classes_in(objective), embedding_dim=base.embedding_dim)
+        with named_by(base.replace(objective=objective).origin):
+            parse_objective(objective, num_classes=classes_in(objective), embedding_dim=base.embedding_dim)
 
 
 def classes_in(objective: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from functools import partial
 from numbers import Integral, Real
@@ -20,7 +20,7 @@ from ..deep.networks.preprocessing import Preprocessing
 from ..expressions import modules_in
 from ..io.untrusted import read_json
 from ..quoting import PATH, quoted, shorten
-from ..trust import Origin, modules_of
+from ..trust import Origin, TextOfFile, modules_of
 
 # so that a product of two, such as epochs and batches, fits into 64 bits
 AtLeastOne = Annotated[int, Meta(ge=1, le=2**31 - 1)]
@@ -407,7 +407,8 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         config._check_protocol()
         config._check_episodes_and_chunks()
         config._check_text_trunk()
-        return msgspec.structs.replace(config, given=tuple(sorted(fields)))
+        origin = _origin_of({name: fields.get(name) for name in NAMING_CODE})
+        return msgspec.structs.replace(config, given=tuple(sorted(fields)), origin=origin)
 
     def _check_protocol(self) -> None:
         """Refuse settings that need validation classes in the protocol of the papers, which has none."""
@@ -551,11 +552,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if changes.get("protocol") == "paper":
             changes.setdefault("validation", 0.0)
         changed = TrainConfig.of(**{**self.to_dict(), **changes})
-        changed = msgspec.structs.replace(changed, given=tuple(sorted({*self.given, *changes})))
-        if self.origin is None:
-            return changed
-        typed = [module for name in NAMING_CODE if name in changes for module in modules_in(str(changes[name]))]
-        return changed.read_from(self.origin._replace(trusted=(*self.origin.trusted, *typed)))
+        return msgspec.structs.replace(changed, given=tuple(sorted({*self.given, *changes})))
 
     def read_from(self, origin: Origin) -> TrainConfig:
         """Return the config as that of a file, which may name trusted modules only."""
@@ -589,9 +586,13 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return tuple(module for name in NAMING_CODE for module in modules_in(getattr(self, name) or ""))
 
     def to_dict(self) -> dict[str, Any]:
+        """Return all settings. Texts that may name code remain those of the file that they were read from, if any."""
         fields = dict(msgspec.to_builtins(self))
         del fields["origin"]
         del fields["given"]
+        if self.origin is not None:
+            texts = {name: fields[name] for name in NAMING_CODE if fields[name] is not None}
+            fields |= {name: TextOfFile.of(text, self.origin) for name, text in texts.items()}
         return fields
 
     def to_json(self) -> str:
@@ -706,7 +707,19 @@ def plain_value(name: str, value: Any) -> Any:
     TrainError
         If it is anything else; the message begins with the name of the setting.
     """
+    if isinstance(value, TextOfFile):
+        return str(value)
     return msgspec.to_builtins(value, enc_hook=partial(_plain, name))
+
+
+def _origin_of(texts: Mapping[str, Any]) -> Origin | None:
+    """Return the file that some of the texts are from, or None. The others were typed, so it may name their modules."""
+    origins = [text.origin for text in texts.values() if isinstance(text, TextOfFile)]
+    if not origins:
+        return None
+    typed = [text for text in texts.values() if text is not None and not isinstance(text, TextOfFile)]
+    trusted = [module for text in typed for module in modules_in(str(text))]
+    return origins[0]._replace(trusted=(*origins[0].trusted, *trusted))
 
 
 def _plain(name: str, value: Any) -> Any:

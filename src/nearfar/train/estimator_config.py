@@ -8,10 +8,8 @@ from typing import Any
 from sklearn.utils import check_random_state
 
 from ..data.readers.in_memory import GIVEN
-from ..expressions import modules_in
 from ..quoting import quoted
-from ..trust import TextOfFile
-from .config import NAMING_CODE, OF_A_RUN, OF_AN_ESTIMATOR, TrainConfig, TrainError, settings_with
+from .config import OF_A_RUN, OF_AN_ESTIMATOR, TrainConfig, TrainError, settings_with
 
 PARAMETERS = settings_with(OF_AN_ESTIMATOR)
 ONLY_OF_RUNS = settings_with(OF_A_RUN)
@@ -40,19 +38,7 @@ def config_of(metric: Any) -> TrainConfig:
     given = {name: getattr(metric, name) for name in PARAMETERS if getattr(metric, name) != usual[name]}
     if not metric.validation:  # without validation classes, one evaluation at the end is enough
         other.setdefault("eval_every", metric.epochs)
-    config = TrainConfig.of(data=GIVEN, keep="trained", seed=seed, **plain(given), **plain(other))
-    texts = {name: value for name, value in {**given, **other}.items() if name in NAMING_CODE}
-    origins = [text.origin for text in texts.values() if isinstance(text, TextOfFile)]
-    if not origins:
-        return config
-    typed = [text for text in texts.values() if not isinstance(text, TextOfFile)]
-    trusted = [module for text in typed for module in modules_in(text)]
-    return config.read_from(origins[0]._replace(trusted=(*origins[0].trusted, *trusted)))
-
-
-def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings whose texts are no longer marked as those of a file."""
-    return {name: str(value) if isinstance(value, TextOfFile) else value for name, value in settings.items()}
+    return TrainConfig.of(data=GIVEN, keep="trained", seed=seed, **given, **other)
 
 
 def arguments_of(config: TrainConfig) -> dict[str, Any]:
@@ -61,9 +47,6 @@ def arguments_of(config: TrainConfig) -> dict[str, Any]:
     Texts that name code stay those of the file that the config was read from, so that a fit refuses untrusted ones.
     """
     fields = config.to_dict()
-    for name in NAMING_CODE:
-        if config.origin is not None and modules_in(fields[name] or ""):
-            fields[name] = TextOfFile.of(fields[name], config.origin)
     defaults = TrainConfig.of(data=GIVEN).to_dict()
     others = fields.keys() - {*PARAMETERS, *ONLY_OF_RUNS}
     settings = {name: value for name, value in fields.items() if name in others and value != defaults[name]}

@@ -22,6 +22,8 @@ from .state import without_adapters
 
 Network = TypeVar("Network", bound=nn.Module)
 FLAT_TRUNKS = ("mlp", "identity")  # trunks for which an image is a vector of its pixels
+RAW_SETTINGS = ("trunk", "image_size", "resize", "squash", "standardize")
+"""Settings by which a checkpoint of raw inputs differs from its run. None names code of a stranger, or a file."""
 LARGEST_ITEM = 2**26
 """Numbers of an item that a network takes, such as those of an image of 4096 x 4096 pixels in 3 colors."""
 
@@ -92,7 +94,9 @@ def load_trainable(run: Run | str | Path) -> Trainable:
     folder, config = folder_and_config(run)
     tensors, about = load_tensors(folder.checkpoint("trained"))
     _check_sizes(folder.path, config, about, tensors)
-    trainable = make_trainable(config.without_weights(), shape_of(about), classes_of(about), **_towers(about))
+    num_classes = classes_of(about)
+    _check_classes(folder.path, config, num_classes, tensors)
+    trainable = make_trainable(config.without_weights(), shape_of(about), num_classes, **_towers(about))
     make_metric(trainable.embedder, tensors)
     _fill(trainable, tensors, folder.path, needed=NETWORK)
     return _placed(trainable, config, about)
@@ -109,6 +113,17 @@ def _check_sizes(path: Path, config: TrainConfig, about: dict[str, Any], tensors
     most = values if flat and values else LARGEST_ITEM
     if wide or prod(shape) > most:
         raise TrainError(f"{path}: weights and config.json do not belong together")
+
+
+def _check_classes(path: Path, config: TrainConfig, number: int, tensors: Mapping[str, Tensor]) -> None:
+    """Refuse a number of classes that the objective cannot have, before memory is allocated for their proxies.
+
+    An objective with weights for each class has a dimension of at least their number, and one without allocates none.
+    """
+    sizes = [max(tensor.shape, default=0) for name, tensor in tensors.items() if not name.startswith(NETWORK)]
+    most = max(sizes, default=LARGEST_ITEM // config.embedding_dim)
+    if number > most:
+        raise TrainError(f"{path}: {number:,} classes, and weights of its objective for {most:,} at most: damaged")
 
 
 def make_metric(embedder: Embedder, tensors: Mapping[str, Tensor]) -> None:
@@ -132,7 +147,8 @@ def network_config(config: TrainConfig, about: Mapping[str, Any]) -> TrainConfig
     settings = about.get("settings")
     if not settings:
         return config
-    if not isinstance(settings, dict) or settings.get("trunk", "identity") != "identity":
+    is_raw = isinstance(settings, dict) and settings.keys() <= {*RAW_SETTINGS} and settings.get("trunk") == "identity"
+    if not is_raw:
         raise TrainError(f"checkpoint: the settings of its network must be those of raw inputs, got {settings!r:.60}")
     plain = {"pretrained": False, "network_weights": None, "lora": None, "lora_alpha": None}
     return config.replace(**plain, **settings)

@@ -115,7 +115,7 @@ def resumed_settings(config: TrainConfig, begun: TrainConfig) -> TrainConfig:
     """Return the config of a resumed run, with the trunk, preprocessing and mirroring with which it was begun."""
     found: dict[str, Any] = {}
     if config.trunk == "auto":  # with another cache of weights, it would be another trunk
-        found = {"trunk": begun.trunk, "pretrained": begun.pretrained}
+        found = {"trunk": begun.to_dict()["trunk"], "pretrained": begun.pretrained}
     if "augment" not in config.given:  # features before the training have decided on mirrored images
         found["augment"] = begun.augment
     if config.preprocessing is None and found.get("trunk", config.trunk) == begun.trunk:

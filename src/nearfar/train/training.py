@@ -76,7 +76,8 @@ def train(
         if limit is not None:
             raise TrainError("minutes: a resumed run continues to its planned end; leave minutes out")
         with training_lock(folder.path):
-            config = config or TrainConfig.from_json(folder.config, trust)
+            begun = TrainConfig.from_json(folder.config, trust)
+            config = begun if config is None else resumed_settings(config, begun)
             return _train_in(folder, config, resume=True, progress=progress, watchers=watchers)
     config = config or TrainConfig.from_json(folder.config, trust)
     timing = None
@@ -121,8 +122,6 @@ def _train_in(
     watchers: Sequence[Watcher],
     timing: TimePlan | None = None,
 ) -> Run:
-    if resume:
-        config = resumed_settings(config, begun=TrainConfig.from_json(folder.config))
     loop = build(config, folder.start, resumed=resume and folder.last.exists())
     with Interrupts() as interrupts, matmul_precision(config.matmul_precision):
         trainer = Trainer(loop, folder, interrupts, resume=resume, progress=progress, watchers=watchers, timing=timing)
