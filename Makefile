@@ -74,7 +74,7 @@ format: venv ## format the code and mend what the linter can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-generate: venv ## write what follows from the catalog: __init__.pyi and the table of the README
+generate: venv ## write what follows from the lists of methods and of readers: __init__.pyi, and the table in docs/data.md
 	$(BIN)/python tools/generate.py
 
 bench: venv ## run the benchmarks beside the published peers (minutes)

@@ -1,4 +1,4 @@
-"""Write what follows from the catalog: `__init__.pyi`.
+"""Write what follows from lists: `__init__.pyi` from the catalog, and the table of sources in docs/data.md.
 
 `--check` writes nothing and fails if a file is out of date.
 """
@@ -13,6 +13,9 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "src"))
 
 from nearfar.catalog import METHODS  # noqa: E402
+from nearfar.io.formats import READERS  # noqa: E402
+
+HEADER = "| source | what it is |\n|---|---|\n"
 
 FAMILIES = {
     "spectral/scatter": "Spectral: scatter",
@@ -46,12 +49,20 @@ def stub() -> str:
     return "\n".join([*lines, "", "__version__: str", "", "def __getattr__(name: str) -> Any: ...", ""])
 
 
+def page_of_data() -> str:
+    """Return docs/data.md with its table of sources, which is the first of the page."""
+    before, header, rest = (ROOT / "docs/data.md").read_text().partition(HEADER)
+    _, end, after = rest.partition("\n\n")
+    rows = [f"| {reader.shown} | {reader.about} |" for reader in READERS]
+    return "".join([before, header, "\n".join(rows), end, after])
+
+
 def main(check: bool) -> int:
     unknown = {m.home for m in METHODS} - set(FAMILIES)
     if unknown:
         print(f"tools/generate.py: no title for {sorted(unknown)}")
         return 1
-    wanted = {ROOT / "src/nearfar/__init__.pyi": stub()}
+    wanted = {ROOT / "src/nearfar/__init__.pyi": stub(), ROOT / "docs/data.md": page_of_data()}
     stale = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]
     for path in stale:
         if check:

@@ -1,6 +1,6 @@
 """Tasks: zero-shot splits, filters, notes and the protocol sentence."""
 
-import re
+from inspect import signature
 from pathlib import Path
 
 import numpy as np
@@ -9,31 +9,44 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearfar.data import DataError, Dataset, inspect_data, open_dataset, open_items, open_task
-from nearfar.data import open as opening
 from nearfar.data.dataset import unseen_half
-from nearfar.data.open import ACCEPTED, match_classes
+from nearfar.data.open import match_classes
+from nearfar.data.public import PUBLIC
+from nearfar.io.formats import READERS, TABLES, accepted, function_at, reader_called, reader_of
 
 from .conftest import png, write
 
-ROOT = Path(__file__).parent.parent.parent
-UNCHANGED = {"tar": "tests/data/test_data_tars.py cuts one off"}
-"""Kinds of data that tests/fuzz does not change, and where else damaged ones are read."""
+
+@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
+def test_a_reader_of_the_list_names_functions_that_exist_and_take_its_settings(reader):
+    parameters = signature(function_at(reader.opens)).parameters
+    assert set(reader.settings) <= parameters.keys(), reader.opens
+    assert ("path" in parameters) is not (reader.is_named and not reader.prefix)
+    for name in filter(None, (reader.items, reader.recognizes)):
+        assert callable(function_at(name))
+    assert reader.words in accepted()
+    assert reader.is_named or reader.folders or reader.fits(Path(f"none{reader.endings[0]}"))
 
 
-def test_a_kind_of_file_that_is_read_is_named_where_people_look_for_it():
-    read = re.findall(r'suffix == "(\.\w+)":\n +from \.readers', Path(opening.__file__).read_text(encoding="utf-8"))
-    assert set(read) <= set(re.findall(r"\.\w+", ACCEPTED)), "src/nearfar/data/open.py: name the ending in ACCEPTED"
-    page = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
-    fuzzed = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests" / "fuzz").glob("c*.py"))
-    missing = []
-    for ending in re.findall(r"\.(\w+)", ACCEPTED):
-        if f".{ending}" not in page:
-            missing.append(f"docs/data.md: a row for .{ending} in the table of sources")
-        if not re.search(rf"\b{ending}\b", opening.open_task.__doc__):
-            missing.append(f"src/nearfar/data/open.py: .{ending} in the docstring of open_task")
-        if not re.search(rf"\b{ending}\b", fuzzed) and ending not in UNCHANGED:
-            missing.append(f"tests/fuzz/corpus.py: a sound .{ending}; cases.py: a damaged one in KINDS")
-    assert not missing, "files to edit:\n" + "\n".join(missing)
+def test_a_public_data_set_has_a_reader():
+    assert {reader.name for reader in READERS if reader.downloaded} == PUBLIC.keys()
+
+
+def test_every_ending_leads_to_a_reader():
+    assert {reader_of(f"no/file{ending}").name for ending in TABLES} == {"table"}
+    found = {name: reader_of(name) for name in ("a.npz", "a.npy", "a.png", "a.csv.txt", "a")}
+    assert [reader and reader.name for reader in found.values()] == ["arrays", "array", None, None, None]
+
+
+def test_a_downloaded_data_set_gives_way_to_a_folder_of_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert reader_called("grocery")[0].downloaded
+    write(tmp_path, {"grocery/a/1.png": png(), "digits/a/1.png": png()})
+    assert reader_called("grocery") is None
+    assert open_dataset("grocery").classes == ("a",)
+    assert len(open_dataset("digits").classes) == 10
+    assert reader_called("cub") is None
+    assert reader_called("digits:a") is None
 
 
 @settings(max_examples=30, deadline=None)

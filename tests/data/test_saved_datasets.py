@@ -185,3 +185,15 @@ def test_what_the_library_itself_writes_is_read(tmp_path):
     assert len(open_task(tmp_path / "parts", validation=0).test) == 4
     assert [int(open_dataset(tmp_path / "picked").read(i)[0, 0, 0]) for i in range(3)] == [3, 1, 2]
     assert [int(from_datasets(made.select([3, 1, 2])).read(i)[0, 0, 0]) for i in range(3)] == [3, 1, 2]
+
+
+def test_a_text_of_negative_length_is_refused_in_one_line(tmp_path):
+    folder = saved(tmp_path / "texts", pyarrow.table({"text": list("abc"), "label": list("xxy")}), files=1)
+    file = next(folder.glob("*.arrow"))
+    offsets = np.arange(4, dtype=np.int32).tobytes()
+    damaged = np.array([0, 1, -7, 3], np.int32).tobytes()
+    content = file.read_bytes()
+    assert offsets in content
+    file.write_bytes(content.replace(offsets, damaged))
+    with pytest.raises(DataError, match="texts: not a readable folder of datasets"):
+        open_dataset(folder)

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from nearfar.io.formats import reader_of
+
 from . import mutate
 from .corpus import comparison, write_excel
 from .mutate import Random, pick
@@ -249,6 +251,26 @@ def special_file(rng: Random, folder: Path) -> Words:
         "images/x/0.png": pick(rng, (["inspect", "images"], ["inspect", "images.csv"])),
     }
     return words[name]
+
+
+def any_source(rng: Random, folder: Path) -> Words:
+    """Changes of bytes in a file or a folder of any reader of the list."""
+    sources = sorted((file.name, reader) for file in folder.iterdir() if (reader := _reader_name(file)))
+    reader = pick(rng, sorted({reader for _, reader in sources}))
+    name = pick(rng, [name for name, other in sources if other == reader])
+    files = sorted(path for path in (folder / name).rglob("*") if path.is_file()) or [folder / name]
+    file = pick(rng, files)
+    file.write_bytes(mutate.changed_bytes(rng, file.read_bytes()))
+    skip = pick(rng, ([], ["--skip-bad"]))
+    embed = ["embed", "learner.safetensors", name, "--out", "new.npz", *skip]
+    return pick(rng, (["inspect", name], embed, ["index", "learner.safetensors", name, "--out", "new.index", *skip]))
+
+
+def _reader_name(file: Path) -> str:
+    """The reader of a valid file, if it is one that the commands are given: no folder of a run or the like."""
+    reader = reader_of(file)
+    made = ("run", "compared", "model", "cache")
+    return "" if reader is None or file.name in made else reader.name
 
 
 def archive(rng: Random, folder: Path) -> Words:
@@ -512,6 +534,7 @@ KINDS: dict[str, tuple[Case, int]] = {
     "image": (image, 6),
     "special file": (special_file, 6),
     "zip": (archive, 6),
+    "any source": (any_source, 12),
     "npz": (numpy_archive, 8),
     "npy": (numpy_array, 6),
     "learner": (learner, 8),

@@ -5,6 +5,8 @@ import io
 import json
 import os
 import sys
+import tarfile
+import zipfile
 from contextlib import chdir, redirect_stderr, redirect_stdout, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -97,6 +99,23 @@ def pictures(folder: Path) -> None:
             Image.fromarray(pixels).save(folder / "images" / label / f"{i}.{ending}")
 
 
+def archives(folder: Path) -> None:
+    """Write the images as archives, some in the layout of Omniglot, and as a folder of save_to_disk."""
+    import pyarrow as pa
+
+    files = sorted((folder / "images").rglob("*.png"))
+    with tarfile.open(folder / "images.tar", "w") as tar:
+        tar.add(folder / "images", "images")
+    with zipfile.ZipFile(folder / "characters.zip", "w") as archive:
+        for number, file in enumerate(files[:4]):
+            archive.write(file, f"images/Latin/character{number % 2:02}/{number:04}_01.png")
+    (folder / "saved").mkdir()
+    table = pa.table({"image": [file.read_bytes() for file in files], "label": [file.parent.name for file in files]})
+    with pa.OSFile(str(folder / "saved" / "data.arrow"), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    (folder / "saved" / "state.json").write_text(json.dumps({"_data_files": [{"filename": "data.arrow"}]}))
+
+
 def text_model(folder: Path) -> None:
     """Write a tiny text model with everything that its folder may say, and a table of texts."""
     import transformers
@@ -159,6 +178,7 @@ def make(folder: Path) -> None:
     """Write all of them below a folder: also a run, a learner, indexes and a comparison."""
     os.environ.setdefault("NEARFAR_CACHE", str(folder / "cache"))
     pictures(folder)
+    archives(folder)
     tables(folder)
     text_model(folder)
     X, labels = rows()

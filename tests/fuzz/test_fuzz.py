@@ -14,6 +14,7 @@ pytestmark = pytest.mark.slow
 
 from nearfar.data.readers import arrays, manifest, parquet
 from nearfar.io import untrusted as reading
+from nearfar.io.formats import READERS, reader_of
 
 from .cases import KINDS, kind_of
 from .runner import corpus, run_case
@@ -33,6 +34,13 @@ def valid():
 def test_damaged_input_ends_in_one_clear_line(valid, start):
     failures = [run_case(seed, valid) for seed in range(start, start + 50)]
     assert not [str(failure) for failure in failures if failure]
+
+
+def test_every_reader_has_a_valid_file(valid):
+    """`any_source` damages one of each."""
+    found = {reader.name for reader in map(reader_of, valid.iterdir()) if reader is not None}
+    missing = {reader.name for reader in READERS if not reader.is_named} - found
+    assert not missing, f"tests/fuzz/corpus.py: a valid file or folder of {missing}"
 
 
 def test_every_kind_is_among_the_cases():

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from ..io.untrusted import images_from
 from ..trust import trusting
 from .encoding import say
-from .options import RUN, ItemOptions, Out, Overwrite, Trust
+from .options import ABOUT_ITEMS, RUN, ItemOptions, Out, Overwrite, Trust
 from .outputs import check_out
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def embed(
     run: Path,
-    data: str,
+    data: Annotated[str, ABOUT_ITEMS],
     *,
     out: Out,
     texts: Annotated[bool, Parameter(negative=(), group=RUN)] = False,
@@ -37,10 +37,6 @@ def embed(
     run
         The folder of a run, a learner saved as .safetensors, or a pretrained encoder such as timm:NAME or
         transformers:FOLDER.
-    data
-        A folder, .zip or .tar of class folders, a .csv, .tsv, .jsonl or .parquet table, an .npz, an Omniglot .zip,
-        "digits", "glyphs", or cub:PATH, cars:PATH, sop:PATH, inshop:PATH;
-        or single images.
     out
         The .npz to write: embeddings (n, d), labels (n,), classes, names, and the distance for comparing them.
     texts

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from ..io.formats import accepted
 from ..io.untrusted import images_from
 from .encoding import say
 from .given import refuse_beside_final
@@ -23,7 +24,7 @@ from .outputs import check_out
 
 
 def fit(
-    data: str,
+    data: Annotated[str, Parameter(help=f"Items and their classes: {accepted()}. Images must have one size.")],
     learner: str,
     *,
     out: Out,
@@ -44,9 +45,6 @@ def fit(
 
     Parameters
     ----------
-    data
-        A folder, .zip or .tar of class folders, a .csv, .tsv, .jsonl or .parquet table, an .npz, an Omniglot .zip,
-        "digits", "glyphs", or cub:PATH, cars:PATH, sop:PATH, inshop:PATH. All images must have the same size.
     learner
         A classical learner or an autoencoder, with its settings: "GMML(t=0.3)", "Kernelized(learner=RCA())",
         "MultiModalAutoencoder(view_sizes=(47, 76))".

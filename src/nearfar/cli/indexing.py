@@ -9,6 +9,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from ..io.formats import accepted
 from ..io.untrusted import images_from
 from ..io.uris import is_address, is_folder, shown
 from ..trust import trusting
@@ -19,7 +20,10 @@ from .outputs import check_out
 
 def index(
     source: Path | None = None,
-    data: str | None = None,
+    data: Annotated[
+        str | None,
+        Parameter(help=f"Items: {accepted()}; or single images. Leave it out if SOURCE is a file of embeddings."),
+    ] = None,
     *,
     out: Out,
     add: Annotated[bool, Parameter(group=CHANGES)] = False,
@@ -44,10 +48,6 @@ def index(
         The folder of a run, a learner saved as .safetensors, a pretrained encoder such as timm:NAME or
         transformers:FOLDER, or an .npz, .npy, .parquet or .csv of embeddings; or an index, which is copied to OUT, for
         example from a file to a LanceDB folder. Not needed if items are only removed.
-    data
-        A folder, .zip or .tar of class folders, a .csv, .tsv, .jsonl or .parquet table, an .npz, an Omniglot .zip,
-        "digits", "glyphs", or cub:PATH, cars:PATH, sop:PATH, inshop:PATH;
-        or single images. Leave it out if SOURCE is a file of embeddings.
     out
         Where to save the index: a file such as photos.index, for exact search; a folder such as photos.lance, a LanceDB
         table with an approximate index for many items (needs the extra lance); or http://HOST:19530/photos, a

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
 
+from ..io.formats import accepted
 from .setting_texts import setting_defaults, setting_texts
 
 DATA = Group("Data", sort_key=1)
@@ -51,7 +52,8 @@ def setting(name: str, group: Group) -> Parameter:
     return Parameter(group=group, help=TEXTS[name], show_default=partial(_shown, str(default)))
 
 
-ABOUT_DATA = Parameter(help=TEXTS["data"])
+ABOUT_DATA = Parameter(help=f"Items and their classes: {accepted()}.")
+ABOUT_ITEMS = Parameter(help=f"Items: {accepted()}; or single images.")
 DistanceName = Literal["cosine", "euclidean"]
 Distance = Annotated[DistanceName | None, Parameter(group=MEASURED)]
 Out = Annotated[Path, Parameter(name=["--out", "-o"], group=RUN)]

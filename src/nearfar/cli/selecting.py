@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..io.sources import SourceKind, is_table, kind_by_name
+from ..io.formats import is_table
+from ..io.sources import SourceKind, kind_by_name
 from ..models.embedded import Selection
 
 

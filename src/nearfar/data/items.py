@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..io.sources import is_table
+from ..io.formats import ARCHIVES, TARS, function_at, has_columns, reader_of
 from ..progress import counted
 from ..quoting import PATH, count_of, quoted
 from .checks.columns import remarks_on_embeddings
@@ -22,7 +22,7 @@ from .checks.training_items import FINAL, IN_TRAINING, NO_LIST
 from .dataset import DataError, DataNotFoundError, Dataset, Named, as_text, some
 from .decode import ImageReader, decode, decode_small, guess_channels, image_source, read_small
 from .image_formats import EXPECTED, KNOWN, advice_on, suffixes
-from .open import ARCHIVES, open_dataset, resolve_source
+from .open import open_dataset, resolve_source
 from .readers.arrays import (
     DATA,
     LABELS,
@@ -39,10 +39,9 @@ from .readers.folder import read_folder
 from .readers.ids import NO_NAMES
 from .readers.in_memory import are_paths, are_pictures, are_rows, as_column, even, images
 from .readers.left_out import unread
-from .readers.saved_datasets import is_saved
 from .readers.shard_files import ShardFiles
 from .readers.shards import is_sharded
-from .readers.tar_files import TARS, TarFiles
+from .readers.tar_files import TarFiles
 from .readers.text_tables import check_column
 from .readers.texts import text_items
 
@@ -83,11 +82,12 @@ def open_items(source: Named, *, label: str | None = None, name: str | None = No
     path = Path(as_text(source))
     check_column(as_text(source), "label", label)
     check_column(as_text(source), "name", name)
-    found = None
-    if path.is_file():
-        found = _items_in_file(path, label, name, skip_bad)
-    elif path.is_dir():
-        found = _items_in_folder(path, label, name, skip_bad)
+    found: Dataset | None = None
+    reader = reader_of(path) if path.exists() else None
+    if path.is_file() and path.suffix.lower() in (*KNOWN, *OTHERS):
+        found = _single_image(path, skip_bad)
+    elif reader is not None and reader.items:
+        found = function_at(reader.items)(path, label=label, name=name, skip_bad=skip_bad)
     if found is not None:
         return found
     # every item has a class, or the source is a built-in set, or `open_dataset` raises an error
@@ -228,44 +228,39 @@ def named_by_paths(items: Dataset, data: str) -> bool:
     return items.kind == "image" and Path(data).exists()
 
 
-def _items_in_file(path: Path, label: str | None, name: str | None, skip_bad: bool) -> Dataset | None:
-    """Open the items of a file, some of which may have no class; None if all have one."""
-    if path.suffix == ".npy":
-        return _unlabeled_rows(path, {DATA[0]: _array_in(path)}, skip_bad)
-    if path.suffix == ".npz":
-        arrays = load_npz(path)
-        if any(key in arrays for key in LABELS):
-            return None
-        return _unlabeled_rows(path, arrays, skip_bad)
-    if path.suffix.lower() in suffixes():
-        folder = FolderFiles(str(path.parent), also=(str(path.resolve().parent),))  # a link that was given is followed
-        return _loose(path.name, ImageReader(folder, (path.name,)), skip_bad)
-    if path.suffix.lower() in (*KNOWN, *OTHERS):
-        advice = advice_on(path.suffix.lower()) or f"save it as {EXPECTED}"
-        raise DataError(f"{path}: images of this format are not supported; {advice}")
-    if is_table(path):
-        return _items_in_table(path, label, name, skip_bad)
-    if is_archive(path):
-        return _open_loose_images(path, skip_bad)
-    return None
+def items_in_array(path: Path, **how: Any) -> Dataset:
+    """Open the rows of an .npy; arguments as for `open_items`."""
+    return _unlabeled_rows(path, {DATA[0]: _array_in(path)}, how["skip_bad"])
 
 
-def _items_in_folder(path: Path, label: str | None, name: str | None, skip_bad: bool) -> Dataset | None:
-    """Open the items of a folder, some of which may have no class; None if all have one."""
-    if is_saved(path):
-        return _items_in_table(path, label, name, skip_bad)
-    return _open_loose_images(path, skip_bad)
+def items_in_arrays(path: Path, **how: Any) -> Dataset | None:
+    """Open the rows of an .npz without labels; None if it has labels. Arguments are as for `open_items`."""
+    arrays = load_npz(path)
+    if any(key in arrays for key in LABELS):
+        return None
+    return _unlabeled_rows(path, arrays, how["skip_bad"])
 
 
-def _items_in_table(path: Path, label: str | None, name: str | None, skip_bad: bool) -> Dataset:
-    """Open the items of a table, or of a saved data set of Hugging Face."""
+def items_in_table(path: Path, **how: Any) -> Dataset:
+    """Open the items of a table, or of a saved data set of Hugging Face; arguments as for `open_items`."""
     from .readers.manifest import read_manifest
 
-    return read_manifest(path, label=label, name=name, skip_bad=skip_bad, unlabeled=UNKNOWN_CLASS).items
+    return read_manifest(path, **how, unlabeled=UNKNOWN_CLASS).items
 
 
-def _open_loose_images(path: Path, skip_bad: bool) -> Dataset | None:
-    """Open images, some of which may not be in a class folder; None if all are."""
+def _single_image(path: Path, skip_bad: bool) -> Dataset:
+    """Open an image file; raise a DataError if images of its format are not read."""
+    ending = path.suffix.lower()
+    if ending not in suffixes():
+        advice = advice_on(ending) or f"save it as {EXPECTED}"
+        raise DataError(f"{path}: images of this format are not supported; {advice}")
+    folder = FolderFiles(str(path.parent), also=(str(path.resolve().parent),))  # a link that was given is followed
+    return _loose(path.name, ImageReader(folder, (path.name,)), skip_bad)
+
+
+def items_in_folder(path: Path, **how: Any) -> Dataset | None:
+    """Open images, some of which may not be in a class folder; None if all are. Arguments are as for `open_items`."""
+    skip_bad = how["skip_bad"]
     files = open_files(path)
     every = files.names()
     names = [name for name in every if name.lower().endswith(suffixes())]
@@ -406,7 +401,7 @@ class NamedReader:
         found: dict[str, tuple[Dataset, int]] = {}
         for source in self.sources:
             path = self.folder / source
-            if (path.is_dir() and not is_saved(path)) or is_archive(path):
+            if (path.is_dir() and not has_columns(path)) or is_archive(path):
                 continue
             try:
                 there = str(path) if path.is_file() else resolve_source(source, self.folder)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from ..io.sources import TABLES, is_table
+from ..io.formats import ARCHIVES, TABLES, accepted, has_columns, is_table, reader_called, reader_of
 from ..labels import spelled_alike
 from ..quoting import PATH, count_of, quoted
 from .dataset import (
@@ -28,16 +27,9 @@ from .dataset import (
     some,
     unseen_half,
 )
-from .public import PUBLIC, cached_public_file
-from .readers.files import OTHER_TARS, is_archive, refuse_special
-from .readers.saved_datasets import is_saved
+from .readers.files import OTHER_TARS, refuse_special
 from .readers.text_tables import check_column
 
-ACCEPTED = (
-    "a folder, .zip or .tar with one folder per class, a .csv, .tsv, .jsonl or .parquet table, an .npz, "
-    "an Omniglot .zip, digits, glyphs, cub:PATH, cars:PATH, sop:PATH, inshop:PATH or grocery"
-)
-ARCHIVES = ("cub", "cars", "sop", "inshop")
 Split: TypeAlias = Literal["classes", "rows"]
 DRAWN = "test classes drawn with seed"
 CLOSED = "closed set: the classes of the test are those of the training"
@@ -111,9 +103,8 @@ def open_task(
     Parameters
     ----------
     source : str or path
-        A folder, zip or tar with one folder per class (or with such folders in train/ and test/), a `.csv`, `.tsv`,
-        `.jsonl` or `.parquet` table, an `.npz`, an Omniglot zip, `digits`, `glyphs`, or `cub:PATH`, `cars:PATH`,
-        `sop:PATH`, `inshop:PATH` for the official archives.
+        A folder with one folder per class, a table, an archive, or the name of a built-in data set. `docs/data.md`
+        describes all that can be read, and `nearfar.io.formats.accepted()` lists it.
     test : str or path, optional
         Another source to test on. By default, the split of `source` is used; if it has none, half of its classes are
         drawn.
@@ -187,17 +178,12 @@ def open_task(
 
 def _open_each(sources: Sequence[Named], label: str | None, name: str | None, **settings: Any) -> list[Source]:
     """Open sources, with the columns of labels and names for those that are tables, if any is; else it is refused."""
-    tables = [_has_columns(source) for source in sources]
+    tables = [has_columns(as_text(source)) for source in sources]
     opened = []
-    for source, has_columns in zip(sources, tables, strict=True):
-        columns: dict[str, Any] = {"label": label, "name": name} if has_columns or not any(tables) else {}
+    for source, is_of_columns in zip(sources, tables, strict=True):
+        columns: dict[str, Any] = {"label": label, "name": name} if is_of_columns or not any(tables) else {}
         opened.append(open_source(source, **columns, **settings))
     return opened
-
-
-def _has_columns(source: Named) -> bool:
-    text = as_text(source)
-    return is_table(text) or is_saved(Path(text))
 
 
 def _check_rows_split(opened: Source, test: Named | None, test_classes: Sequence[str]) -> None:
@@ -293,29 +279,17 @@ def open_source(
         return _pairs_in(source, label=label, name=name, image_size=image_size, skip_bad=skip_bad)
     if group is not None:
         return _grouped_by(source, group, label=label, name=name, image_size=image_size, skip_bad=skip_bad)
-    kind, _, path = source.partition(":")
-    if kind in ARCHIVES and path:
-        read = getattr(import_module(f"nearfar.data.readers.{kind}"), f"read_{kind}")
-        counts: dict[str, Any] = {"expected": None} if partial else {}
-        return _with_partial(read(path, image_size=image_size, skip_bad=skip_bad, **counts), partial)
-    if source == "digits":
-        from .readers.digits import read_digits
-
-        return read_digits(image_size=image_size)
-    if source == "glyphs":
-        from .synthetic.glyphs import read_glyphs
-
-        return read_glyphs(image_size=image_size or 28)
-    if source in PUBLIC and not Path(source).exists():
-        source = str(cached_public_file(source))
-    return _open_path(source, label, name, image_size, skip_bad)
-
-
-def _with_partial(opened: Source, partial: bool) -> Source:
-    """Note in the split of an archive that the archive may be incomplete."""
-    if not partial:
-        return opened
-    return replace(opened, split=f"{opened.split}, of a possibly incomplete archive")
+    settings = {"label": label, "name": name, "image_size": image_size, "skip_bad": skip_bad}
+    called = reader_called(source)
+    if called is None:
+        return _open_path(source, settings)
+    reader, path = called
+    opened: Source
+    if partial and reader.prefix:
+        opened = reader.read(path, **settings, expected=None)
+        return replace(opened, split=f"{opened.split}, of a possibly incomplete archive")
+    opened = reader.read(path, **settings)
+    return opened
 
 
 def _pairs_in(source: str, **how: Any) -> Source:
@@ -323,7 +297,7 @@ def _pairs_in(source: str, **how: Any) -> Source:
     from .readers.manifest import read_manifest
 
     path = Path(source)
-    if not is_table(source) and not is_saved(path):
+    if not has_columns(source):
         detail = "has images without texts; for pairs, give a table with the columns path and text"
         raise DataError(f"{quoted(source, PATH)}: {detail}, {', '.join(TABLES)}")
     if not path.exists():
@@ -343,33 +317,21 @@ def _grouped_by(source: str, group: str, **how: Any) -> Source:
     return read_manifest(path, group=group, **how)
 
 
-def _open_path(source: str, label: str | None, name: str | None, image_size: int | None, skip_bad: bool) -> Source:
+def _open_path(source: str, settings: Mapping[str, Any]) -> Source:
+    """Open a file or a folder with the reader that recognizes it."""
     path = Path(source)
     if not path.exists():
         raise DataNotFoundError(
-            f"{quoted(source, PATH)} is neither a file, a folder nor a known name; expected {ACCEPTED}"
+            f"{quoted(source, PATH)} is neither a file, a folder nor a known name; expected {accepted()}"
         )
     refuse_special(path)
-    if is_table(path) or is_saved(path):
-        from .readers.manifest import read_manifest
-
-        return read_manifest(path, label=label, name=name, image_size=image_size, skip_bad=skip_bad)
-    if path.suffix == ".npz":
-        from .readers.arrays import read_npz
-
-        return read_npz(path, image_size=image_size, skip_bad=skip_bad)
-    if path.is_dir() or is_archive(path):
-        from .readers.folder import read_folder
-        from .readers.omniglot import is_omniglot, read_omniglot
-
-        if is_omniglot(path):
-            return read_omniglot(path, image_size=image_size, skip_bad=skip_bad)
-        return read_folder(path, image_size=image_size, skip_bad=skip_bad)
     if path.name.endswith(OTHER_TARS):
         raise DataError(f"{path}: unpack it first (tar xf {path.name}) and give the folder")
-    if path.suffix == ".npy":
-        raise DataError(f"{source}: has rows without labels; save both with np.savez('rows.npz', X=X, y=y)")
-    raise DataError(f"{source}: unknown file type; expected {ACCEPTED}")
+    reader = reader_of(path)
+    if reader is None:
+        raise DataError(f"{source}: unknown file type; expected {accepted()}")
+    opened: Source = reader.read(source, **settings)
+    return opened
 
 
 def resolve_source(source: str, folder: Path | None) -> str:

@@ -18,7 +18,8 @@ from ..io.cache import cache_folder
 from ..io.untrusted import CORRUPT, LARGEST_IMAGE, PIECE
 from ..progress import counted, stage
 from ..quoting import quoted
-from .dataset import DataError, DataNotFoundError
+from .dataset import DataError, DataNotFoundError, Source
+from .readers.folder import read_folder
 
 TIMEOUT = 60.0
 """Timeout of a server in seconds."""
@@ -131,6 +132,11 @@ def cached_public_file(name: str) -> Path:
         megabytes = PUBLIC[name].size / 1e6
         raise DataNotFoundError(f"{name}: not downloaded yet; run `nearfar data {name}` ({megabytes:.0f} MB)")
     return path
+
+
+def read_grocery(*, image_size: int | None = None, skip_bad: bool = False) -> Source:
+    """Read the photos of groceries from the cache; raise a DataNotFoundError if they are not there."""
+    return read_folder(cached_public_file("grocery"), image_size=image_size, skip_bad=skip_bad)
 
 
 def fetch(name: str, *, full: bool = False, url: str | None = None, out: Path | None = None) -> Path:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..data import Dataset
 from ..data.items import NamedReader
-from ..data.open import ARCHIVES
+from ..io.formats import ARCHIVES
 from ..io.untrusted import parse_json
 from ..io.uris import is_address, shown
 from ..numerics.types import AnyArray

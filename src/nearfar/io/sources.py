@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 import os
-import zipfile
 from enum import StrEnum
 from pathlib import Path
 
-from .hidden_files import hidden
-from .untrusted import CORRUPT
+from .formats import EMBEDDINGS, is_table
 from .uris import FOLDER, is_address, is_folder, shown
-
-TEXT_TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json")
-PLAIN_TABLES = (*TEXT_TABLES, ".xlsx", ".feather", ".parquet")
-TABLES = (
-    *PLAIN_TABLES,
-    *(f"{ending}.gz" for ending in TEXT_TABLES),
-    *(f"{ending}.zip" for ending in TEXT_TABLES),
-)
-"""Endings of all tables, including those that are not text."""
 
 
 class SourceKind(StrEnum):
@@ -41,29 +30,6 @@ ADVICE = {
 }
 
 
-def is_table(source: str | os.PathLike[str]) -> bool:
-    """Return whether a source is a table by its name, or an archive `.zip` that contains nothing but one text table."""
-    path = Path(source)
-    return path.name.endswith(TABLES) or bool(table_in(path))
-
-
-def table_in(path: Path) -> str:
-    """Return the name of the only file of an archive `.zip`, if it is a text table; otherwise ""."""
-    if path.suffix != ".zip" or not path.is_file():
-        return ""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = files_in_archive(archive)
-    except (OSError, *CORRUPT):  # reading the items will raise the error
-        return ""
-    return names[0] if len(names) == 1 and names[0].endswith(TEXT_TABLES) else ""
-
-
-def files_in_archive(archive: zipfile.ZipFile) -> list[str]:
-    """Return the names of the files in an archive, without those that are hidden."""
-    return [name for name in archive.namelist() if not name.endswith("/") and not any(map(hidden, name.split("/")))]
-
-
 def kind_by_name(source: str | os.PathLike[str]) -> SourceKind | None:
     """Return what the name alone says that a source is; None if that depends on what is there.
 
@@ -75,7 +41,7 @@ def kind_by_name(source: str | os.PathLike[str]) -> SourceKind | None:
         return SourceKind.INDEX
     if text.startswith(ENCODERS):
         return SourceKind.ENCODER
-    if text.endswith((".npz", ".npy")) or is_table(text):
+    if text.endswith(EMBEDDINGS) or is_table(text):
         return SourceKind.EMBEDDINGS
     return None
 

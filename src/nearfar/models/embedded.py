@@ -19,7 +19,8 @@ from ..data.open import match_classes, of_classes, open_source, same_classes
 from ..data.readers.arrays import UNNAMED, read_arrays, read_gallery
 from ..data.readers.texts import text_items
 from ..io.atomic_files import atomic_write
-from ..io.sources import MODELS, SourceKind, is_table, kind_of, name_of
+from ..io.formats import is_table
+from ..io.sources import MODELS, SourceKind, kind_of, name_of
 from ..numerics.distances import DISTANCES
 from ..numerics.types import AnyArray, Ints
 from ..quoting import count_of, quoted

@@ -67,8 +67,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     Parameters
     ----------
     data : str
-        A folder, .zip or .tar of class folders, a .csv, .tsv, .jsonl or .parquet table, an .npz, an Omniglot .zip,
-        "digits", "glyphs", or cub:PATH, cars:PATH, sop:PATH, inshop:PATH.
+        Source of the items and their classes, as for `nearfar.data.open_task`.
     protocol : {"honest", "paper"}
         "honest" chooses the checkpoint on classes that are held out of the training classes; "paper" trains on all of
         them and keeps the last checkpoint, as the founding papers do.

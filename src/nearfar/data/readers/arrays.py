@@ -76,6 +76,11 @@ def read_npz(path: str | Path, *, image_size: int | None = None, skip_bad: bool 
     return Source(items, _roles(path, arrays["split"], len(items)), "split by the array split")
 
 
+def refuse_npy(path: str | Path) -> Source:
+    """Raise a DataError: rows without labels are no data to learn from."""
+    raise DataError(f"{path}: has rows without labels; save both with np.savez('rows.npz', X=X, y=y)")
+
+
 def read_gallery(path: str | Path, *, skip_bad: bool = False) -> Dataset | None:
     """Read the gallery of an .npz, from the arrays `gallery_embeddings`, `gallery_labels` and so on.
 

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
+from ...io.formats import TARS
 from ...io.hidden_files import hidden
 from ...io.untrusted import (
     CORRUPT,
@@ -28,7 +29,7 @@ from ...quoting import PATH, quoted, shorten
 from ..dataset import DataError, DataNotFoundError
 from .saved_datasets import ArrowImages
 from .shard_files import ShardFiles
-from .tar_files import TARS, TarFiles
+from .tar_files import TarFiles
 
 BROKEN = (OSError, ValueError, *CORRUPT)
 """Exceptions of a damaged archive."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ...io.sources import TABLES
+from ...io.formats import TABLES
 from ...quoting import count_of
 from ..dataset import DataError, Source, some
 from ..decode import ImageReader, guess_channels, image_source

@@ -15,7 +15,7 @@ from unicodedata import normalize
 import numpy as np
 from numpy.typing import NDArray
 
-from ...io.sources import PLAIN_TABLES, is_table
+from ...io.formats import PLAIN_TABLES, is_table
 from ...labels import class_name, without_spellings_of_numbers
 from ...quoting import count_of, quoted, shorten
 from ..dataset import DataError, DataNotFoundError, Dataset, Source, some

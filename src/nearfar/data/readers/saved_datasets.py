@@ -128,6 +128,7 @@ def read_saved(path: Path, labels: Sequence[str]) -> tuple[dict[str, Sequence[An
         else:
             whole = _table(path)
             split = []
+        whole.validate(full=True)  # of damaged files, lengths may be negative; the bytes of images are not read
         columns, stored = columns_and_images(path, whole, labels)
     except (pyarrow.ArrowException, OSError) as error:
         why = shorten(str(error).splitlines()[0], PATH)

@@ -19,7 +19,6 @@ from ...io.untrusted import CORRUPT, LARGEST_IMAGE, PIECE, Unpacking, in_megabyt
 from ...quoting import PATH, quoted, shorten
 from ..dataset import DataError, DataNotFoundError
 
-TARS = (".tar", ".tar.gz", ".tgz")
 BROKEN = (OSError, ValueError, tarfile.TarError, *CORRUPT)
 """Exceptions of a damaged archive; RuntimeError if headers are nested without end."""
 BLOCK = 512

@@ -16,12 +16,11 @@ from typing import Any
 import numpy as np
 
 from ...io.cells import unescaped
-from ...io.sources import PLAIN_TABLES, files_in_archive, is_table, table_in
+from ...io.formats import PLAIN_TABLES, files_in_archive, has_columns, table_in
 from ...io.untrusted import CORRUPT, Unpacking, check_regular, parse_json
 from ...quoting import PATH, count_of, quoted, shorten
 from ..dataset import DataError, some
 from .excel import read_excel
-from .saved_datasets import is_saved
 from .text_encoding import SEPARATORS, bad_byte, encoding_of, rows_of
 
 PRINTED = re.compile(r"\b(?:np\.)?(?:float|int|uint)\d+\(([^()]*)\)")
@@ -34,7 +33,7 @@ CUT = re.compile(r"\[[-+\d.eE,\snaif]*\.\.\.[-+\d.eE,\snaif]*\]")
 
 def check_column(source: str, argument: str, column: str | None) -> None:
     """Raise a DataError if an argument names a column of a source that is not a table."""
-    if column is not None and not is_table(source) and not is_saved(Path(source)):
+    if column is not None and not has_columns(source):
         only = f"{source} has no columns; only tables have them ({', '.join(PLAIN_TABLES)})"
         raise DataError(f"{argument}: got {quoted(column)}, but {only}")
 

@@ -45,6 +45,8 @@ RANGES = (
 FEWEST_FACES = 6
 SIDE = 64
 """Side in pixels of the square on which a glyph is drawn before it is distorted."""
+DEFAULT_SIDE = 28
+"""Side in pixels of the images."""
 REFERENCE_FACES = ("DejaVuSans.ttf", "DejaVuSerif.ttf", "STIXGeneral.ttf")
 SAME_GLYPH_CORRELATION = 0.87
 """Two characters whose normalized drawings correlate more than this in one face are the same glyph."""
@@ -58,13 +60,13 @@ class Face:
     points: frozenset[int]
 
 
-def read_glyphs(*, image_size: int = 28, per_class: int = 20, seed: int = 0) -> Source:
+def read_glyphs(*, image_size: int | None = None, per_class: int = 20, seed: int = 0) -> Source:
     """Draw the glyph images.
 
     Parameters
     ----------
-    image_size : int
-        Side of the square gray images in pixels.
+    image_size : int, optional
+        Side of the square gray images in pixels. By default, 28.
     per_class : int
         Number of images of each class.
     seed : int
@@ -91,7 +93,7 @@ def read_glyphs(*, image_size: int = 28, per_class: int = 20, seed: int = 0) -> 
     for i, (point, face, weight) in enumerate(_choices(faces, points, per_class, rng)):
         drawn[i] = draw(face.path, point, weight)
         names.append(f"{_class_name(point)} in {face.path.stem}, image {i}")
-    array = distort(drawn, image_size, rng)[..., None]
+    array = distort(drawn, image_size or DEFAULT_SIDE, rng)[..., None]
     held = unseen_half(len(points), seed)
     items = Dataset.from_array("glyphs", array, labels, names=names)
     items = replace(items, classes=tuple(_class_name(point) for point in points))

@@ -10,8 +10,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...data.open import ARCHIVES
 from ...evaluation.intervals import PARTS, interval
+from ...io.formats import ARCHIVES
 from ...io.untrusted import read_json
 from ...quoting import count_of
 from ..compare import Trial, refuse_empty, run_trials, trial_folder, with_test_classes
