@@ -76,7 +76,7 @@ ALLOWED: dict[str, set[str]] = {
         "models",
     },
     "compat": {"io", "numerics", "estimators", "evaluation", "deep"},
-    "serve": {"io", "numerics", "index", "data"},
+    "serve": {"io", "numerics", "index", "data", "models"},
     "cli": {
         "io",
         "numerics",

@@ -178,10 +178,10 @@ def test_three_lines_do_what_search_does(runs, clip, photos, tmp_path, capsys, m
 @pytest.mark.slow
 def test_an_encoder_is_served(clip, photos, tmp_path, capsys, monkeypatch):
     client = pytest.importorskip("starlette.testclient").TestClient
-    from nearfar.cli.serving import app_of
+    from nearfar.serve import open_app
 
     file = tmp_path / "x.index"
     assert run(capsys, monkeypatch, "index", f"transformers:{clip}", photos, "-o", file)[0] == 0
-    app = app_of(file, run=None, wrong=tmp_path / "x.csv", hosts=["127.0.0.1"], token="")
+    app = open_app(file, run=None, wrong=tmp_path / "x.csv", hosts=["127.0.0.1"], token="")
     about = client(app, base_url="http://127.0.0.1").get("/api/about").json()
     assert (about["images"], about["text"], about["rows"]) == (True, True, False)

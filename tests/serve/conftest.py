@@ -1,5 +1,7 @@
 """A small index of drawn pictures, and the application that serves it without a network."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -17,6 +19,11 @@ COLORS = {"red": (200, 40, 40), "green": (40, 160, 60), "blue": (40, 70, 200)}
 def mean_color(dataset):
     """An embedding that a test understands: the mean color of each picture."""
     return np.stack([dataset.read(i).reshape(-1, 3).mean(axis=0) for i in range(len(dataset))]) - 128
+
+
+def embeds(**by_kind):
+    """A model that embeds each kind of items by a function."""
+    return SimpleNamespace(takes=tuple(by_kind), embed=lambda items, prompt: by_kind[items.kind](items))
 
 
 @pytest.fixture
@@ -50,9 +57,7 @@ def build(folder):
             path,
             lambda: open_store(path),
             read_pictures=lambda names, about: NamedReader(names, folder=folder),
-            embed=how.pop("embed", mean_color),
-            embed_text=how.pop("embed_text", None),
-            embed_row=how.pop("embed_row", None),
+            model=how.pop("model", embeds(image=mean_color)),
         )
         limits = how.pop("limits", Limits(upload_bytes=300_000, upload_pixels=1_000_000, upload_seconds=0.5))
         return make_app(collection, WrongLabels(folder / "colors.wrong.csv"), limits=limits, **how)

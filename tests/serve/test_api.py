@@ -6,7 +6,6 @@ import threading
 import time
 from contextlib import contextmanager, suppress
 from io import BytesIO
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from nearfar.index import QueryAdapter, create, open_store, records_of
 from nearfar.serve import Collection, Limits, WrongLabels, marks
 from nearfar.serve import server as serve_server
 from tests.commands import run
-from tests.serve.conftest import COLORS, Image, mean_color
+from tests.serve.conftest import COLORS, Image, embeds, mean_color
 
 TAKES_NO_TEXT = "the model of this index does not embed texts; search by an image or an item"
 BASE = "http://127.0.0.1:8000"
@@ -89,14 +88,14 @@ def test_a_file_that_is_no_item_is_not_shown(client, folder):
 
 def test_pictures_outside_of_the_folder_of_the_index_are_not_shown(folder):
     """Names, data and folder of an index are those of a stranger."""
-    from nearfar.cli.serving import app_of
     from nearfar.data import images_from
+    from nearfar.serve import open_app
 
     (folder / "given").mkdir()
     paths = ["red/0.png", "../red/0.png", str(folder / "red/0.png")]
     about = {"folder": str(folder), "beside": "..", "data": '["red"]'}
     create(folder / "given/x.index", records_of(np.eye(3), paths), distance="cosine", about=about).close()
-    app = app_of(folder / "given/x.index", run=None, wrong=folder / "x.csv", hosts=["127.0.0.1"], token="")
+    app = open_app(folder / "given/x.index", run=None, wrong=folder / "x.csv", hosts=["127.0.0.1"], token="")
     client = TestClient(app, base_url=BASE)
 
     def statuses():
@@ -120,18 +119,18 @@ def test_an_index_is_searched_by_numbers(build, client):
     ):
         answer = client.post("/api/search", json=body)
         assert (answer.status_code, told in answer.json()["error"]) == (status, True), answer.text
-    taking = TestClient(build(embed_row=lambda items: items.array @ np.ones((2, 3))), base_url=BASE)
+    taking = TestClient(build(model=embeds(row=lambda items: items.array @ np.ones((2, 3)))), base_url=BASE)
     assert taking.get("/api/about").json()["rows"]
     assert len(names(taking.post("/api/search?k=4", json={"row": [3, 4]}))) == 4
 
 
 def test_a_query_of_zeros_is_refused_under_cosine_distance(folder):
-    from nearfar.cli.serving import app_of
+    from nearfar.serve import open_app
 
     for distance, status in (("cosine", 400), ("euclidean", 200)):
         file = folder / f"{distance}.index"
         create(file, records_of(np.eye(3), ["a", "b", "c"]), distance=distance).close()
-        app = app_of(file, run=None, wrong=folder / "x.csv", hosts=["127.0.0.1"], token="")
+        app = open_app(file, run=None, wrong=folder / "x.csv", hosts=["127.0.0.1"], token="")
         for vector in ([0, 0, 0], [1e-60, 0, -0.0]):
             answer = TestClient(app, base_url=BASE).post("/api/search", json={"vector": vector})
             assert answer.status_code == status
@@ -142,7 +141,7 @@ def test_a_query_of_zeros_is_refused_under_cosine_distance(folder):
 def test_a_text_is_searched_where_the_model_takes_texts(build, client):
     answer = client.post("/api/search-text", json={"text": "red"})
     assert (answer.status_code, answer.json()) == (501, {"error": TAKES_NO_TEXT})
-    speaking = TestClient(build(embed_text=lambda items: np.array([[-88.0, -58.0, 72.0]])), base_url=BASE)
+    speaking = TestClient(build(model=embeds(text=lambda items: np.array([[-88.0, -58.0, 72.0]]))), base_url=BASE)
     assert names(speaking.post("/api/search-text?k=1", json={"text": "blue"}))[0].startswith("blue/")
     assert speaking.get("/api/about").json()["text"]
     for text in ("", "  ", 3, None):
@@ -471,7 +470,7 @@ def decoding(build, monkeypatch):
         return mean_color(dataset)
 
     limits = Limits(upload_pixels=1_000_000, waiting_bytes=60_000)
-    with running(build(embed=embed, limits=limits)) as port:
+    with running(build(model=embeds(image=embed), limits=limits)) as port:
         yield port, go, begun
         go.set()
 
@@ -659,9 +658,9 @@ def test_a_port_in_use_costs_one_line(folder, capsys, monkeypatch):
 
 
 def test_the_command_serves_an_index_of_embeddings(folder, monkeypatch):
-    from nearfar.cli.serving import app_of
+    from nearfar.serve import open_app
 
-    app = app_of(folder / "colors.index", run=None, wrong=folder / "x.csv", hosts=["127.0.0.1"], token="")
+    app = open_app(folder / "colors.index", run=None, wrong=folder / "x.csv", hosts=["127.0.0.1"], token="")
     client = TestClient(app, base_url=BASE)
     assert client.get("/api/about").json()["images"] is False
     assert client.post("/api/search", content=picture((1, 2, 3))).status_code == 415
@@ -669,7 +668,7 @@ def test_the_command_serves_an_index_of_embeddings(folder, monkeypatch):
 
 
 def test_the_command_serves_an_old_index_with_a_new_model(folder, monkeypatch):
-    from nearfar.cli import serving
+    from nearfar.serve import open_app
 
     with open_store(folder / "colors.index") as store:
         old = store.in_memory()
@@ -677,12 +676,12 @@ def test_the_command_serves_an_old_index_with_a_new_model(folder, monkeypatch):
     turn = np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]
     new = old.embeddings @ turn  # as the new model embeds the items
     QueryAdapter().fit(new, old.embeddings).save(folder / "adapter.safetensors")
-    model = SimpleNamespace(takes=("image",), embed=lambda items, prompt: mean_color(items) @ turn)
+    model = embeds(image=lambda items: mean_color(items) @ turn)
     monkeypatch.setattr("nearfar.models.load", lambda source: model)
     options = {"adapter": folder / "adapter.safetensors", "wrong": folder / "x.csv", "hosts": ["127.0.0.1"]}
-    app = serving.app_of(folder / "old.index", run=folder / "new.safetensors", token="", **options)
+    app = open_app(folder / "old.index", run=folder / "new.safetensors", token="", **options)
     for color, value in COLORS.items():
         answer = TestClient(app, base_url=BASE).post("/api/search?k=6", content=picture(value))
         assert {one["class"] for one in answer.json()["neighbors"]} == {color}
-    with pytest.raises(ValueError, match=r"^--adapter: also give --run"):
-        serving.app_of(folder / "old.index", run=None, token="", **options)
+    with pytest.raises(ValueError, match=r"^adapter: also give run="):
+        open_app(folder / "old.index", run=None, token="", **options)

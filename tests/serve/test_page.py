@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.serve.chromium import Browser
-from tests.serve.conftest import Image
+from tests.serve.conftest import Image, embeds, mean_color
 from tests.serve.test_api import running
 
 PROGRAM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -89,7 +89,7 @@ def test_words_are_searched_by_keyboard(build, browser, width, dark):
             raise ValueError("no word of it is known")
         return np.array([[-88.0, -58.0, 72.0]])
 
-    with running(build(embed_text=embed)) as port:
+    with running(build(model=embeds(image=mean_color, text=embed))) as port:
         browser.open(f"http://127.0.0.1:{port}/", width, 900, dark)
         browser.wait_for("document.querySelectorAll('.card').length === 24")
         browser.run(DROP)

@@ -290,12 +290,13 @@ def test_photos_are_found_by_words(run, table, tmp_path, capsys, monkeypatch):
 
 def test_a_page_finds_photos_by_words(run, table, tmp_path, capsys, monkeypatch):
     client = pytest.importorskip("starlette.testclient")
-    from nearfar.cli.serving import app_of
+    from nearfar.serve import open_app
 
     file = tmp_path / "photos.index"
     assert command(monkeypatch, capsys, "index", run, table.parent, "-o", file)[0] == 0
     asked = client.TestClient(
-        app_of(file, run=None, wrong=tmp_path / "wrong.csv", hosts=["localhost"], token=""), base_url="http://localhost"
+        open_app(file, run=None, wrong=tmp_path / "wrong.csv", hosts=["localhost"], token=""),
+        base_url="http://localhost",
     )
     about = asked.get("/api/about").json()
     assert (about["text"], about["images"]) == (True, True)

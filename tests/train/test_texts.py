@@ -231,9 +231,9 @@ def test_words_are_searched_in_an_index_of_texts(run, table, tmp_path, capsys, m
     told = called("search", file, items.texts[9], "-k", 1)
     assert items.texts[9] in told
     testing = pytest.importorskip("starlette.testclient")
-    from nearfar.cli.serving import app_of
+    from nearfar.serve import open_app
 
-    page = app_of(file, run=None, wrong=tmp_path / "wrong.csv", hosts=["localhost"], token="")
+    page = open_app(file, run=None, wrong=tmp_path / "wrong.csv", hosts=["localhost"], token="")
     asked = testing.TestClient(page, base_url="http://localhost")
     about = asked.get("/api/about").json()
     assert (about["text"], about["images"]) == (True, False)

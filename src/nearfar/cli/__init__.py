@@ -45,6 +45,7 @@ from .advice import HOW_TO_CONTINUE, memory_advice, skip_bad_advice, with_settin
 from .bars import progress_bars
 from .encoding import WRITABLE, printable
 from .misspelled import parser_message, suggest_near_path
+from .option_names import options_of, with_option_names
 from .own_code import cause_in_own_code, importing_own_modules, message_on_own_code
 from .processes import print_message
 from .signals import Stopping, exit_code
@@ -124,8 +125,10 @@ def main() -> None:
     except BrokenPipeError:
         sys.exit(0)
     except Exception as error:
-        known = message_of(error, next(iter(sys.argv[1:]), ""))
+        command = next(iter(sys.argv[1:]), "")
+        known = message_of(error, command)
         if known is not None and not os.environ.get("NEARFAR_DEBUG"):
+            known = with_option_names(known, options_of(app, command))
             _stop(suggest_near_path(known, sys.argv[2:]), 2)
         if leave_message(traceback.format_exc()):
             sys.exit(1)

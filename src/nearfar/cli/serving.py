@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 
 from ..io.untrusted import images_from
-from ..io.uris import is_address, shown
+from ..io.uris import shown
 from ..trust import trusting
 from .encoding import say
 from .options import RUN, SERVER, Trust
-
-if TYPE_CHECKING:
-    from ..models import Model
-    from ..numerics.types import AnyArray
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
 LEAST_TOKEN = 16  # minimum number of characters
@@ -64,15 +58,13 @@ def serve(
         Also show pictures from this folder: without it, only those below the folder of the index. Repeat for several.
     """
     check_address(host, port, token)
-    if wrong is None:
-        beside = Path(file.name) if is_address(file) else file
-        wrong = beside.with_suffix(".wrong.csv")
+    from ..serve import open_app
     from ..serve.server import listen
     from ..serve.server import serve as run_server
 
     with images_from(*images):
         with trusting(*trust):
-            app = app_of(file, run=run, adapter=adapter, wrong=wrong, hosts=(*LOCAL, host, *name), token=token)
+            app = open_app(file, run=run, adapter=adapter, wrong=wrong, hosts=(*LOCAL, host, *name), token=token)
         listener = listen(host, port)
         port = listener.getsockname()[1]  # port 0 takes a free one
         address = f"[{host}]" if ":" in host else host
@@ -92,52 +84,3 @@ def check_address(host: str, port: int, token: str) -> None:
         raise ValueError(
             f"--host: other machines can reach {host}; give a --token of at least {LEAST_TOKEN} characters"
         )
-
-
-def app_of(
-    file: Path, *, run: Path | None, adapter: Path | None = None, wrong: Path, hosts: Sequence[str], token: str
-) -> Any:
-    """Return the ASGI application for an index."""
-    from .. import models
-    from ..index import QueryAdapter, open_store
-    from ..index.searching import model_of
-    from ..serve import Collection, WrongLabels, make_app
-
-    store = open_store(file, lock=False)
-    if adapter is None:
-        model = model_of(store, run)
-    elif run is None:
-        raise ValueError("--adapter: also give --run, the new model that embeds the queries")
-    else:
-        model = models.load(run)
-    takes = () if model is None else model.takes
-    embed = None
-    if model is not None:
-        map_to_index = None if adapter is None else QueryAdapter.load(adapter).transform
-        embed = partial(embed_in_index, model, map_to_index, store.about)
-    collection = Collection(
-        file,
-        partial(open_store, file, lock=False),
-        read_pictures=partial(pictures_in, file),
-        embed=embed if "image" in takes else None,
-        embed_text=embed if "text" in takes else None,
-        embed_row=embed if "row" in takes else None,
-    )
-    return make_app(collection, WrongLabels(wrong), hosts=hosts, token=token)
-
-
-def pictures_in(file: Path, names: Sequence[str], about: Mapping[str, str]) -> Any:
-    """Read the items of an index that have these names."""
-    from ..index.paths import pictures_of
-
-    return pictures_of(names, about, file)
-
-
-def embed_in_index(model: Model, map_to_index: Any, about: Mapping[str, str], items: Any) -> AnyArray:
-    """Embed items in the space of an index: with a model, its adapter if any, and the dimensions of the index."""
-    from ..index.searching import first_dims
-
-    embeddings = model.embed(items, prompt="query")
-    if map_to_index is not None:
-        embeddings = map_to_index(embeddings)
-    return first_dims(embeddings, about)

@@ -7,5 +7,6 @@ from .app import make_app
 from .collection import Collection
 from .guard import Limits
 from .marks import WrongLabels
+from .opening import open_app
 
-__all__ = ["Collection", "Limits", "WrongLabels", "make_app"]
+__all__ = ["Collection", "Limits", "WrongLabels", "make_app", "open_app"]

@@ -166,9 +166,9 @@ class Api:
                 "threshold": threshold_of(store.about),
                 "columns": store.columns(),
                 "classes": len(self.collection.classes()),
-                "images": self.collection.embed is not None,
-                "text": self.collection.embed_text is not None,
-                "rows": self.collection.embed_row is not None,
+                "images": "image" in self.collection.takes,
+                "text": "text" in self.collection.takes,
+                "rows": "row" in self.collection.takes,
                 "pictures": self.collection.has_pictures(),
                 "upload_bytes": self.limits.upload_bytes,
             }
@@ -203,7 +203,7 @@ class Api:
             raise HTTPException(400, 'expected {"vector": [0.1, ...]}, an embedding, or {"row": [...]} for the model')
         if key == "vector":
             return await self._nearest(lambda: self.collection.checked_vector(numbers), query)
-        if self.collection.embed_row is None:
+        if "row" not in self.collection.takes:
             raise HTTPException(501, 'the model of this index does not embed rows; send {"vector": [...]}')
         return await self._nearest(lambda: self.collection.embedded_row(numbers), query)
 
@@ -211,7 +211,7 @@ class Api:
         query = SearchQuery.of(request)
         async with self._json(request, self.limits.text_bytes) as body:
             text = body.get("text")
-        if self.collection.embed_text is None:
+        if "text" not in self.collection.takes:
             raise HTTPException(501, "the model of this index does not embed texts; search by an image or an item")
         if not isinstance(text, str) or not text.strip():
             raise HTTPException(400, 'expected {"text": "red shoes"}, with at least one word')

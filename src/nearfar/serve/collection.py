@@ -16,12 +16,11 @@ import numpy as np
 from ..data import Dataset
 from ..data.decode import BadImageError, ImageReader, guess_channels, read_small
 from ..data.readers.texts import text_items
-from ..index import Hits, Records, Store
+from ..index import Hits, QueryAdapter, Records, Store
+from ..index.searching import first_dims
+from ..models import Model
 from ..numerics.types import AnyArray
 from ..quoting import quoted
-
-Embed = Callable[[Dataset], AnyArray]
-Read = Callable[[Sequence[str]], Any]
 
 # no others, because Pillow starts other programs for some formats
 FORMATS = (
@@ -91,12 +90,10 @@ class Collection:
         Function that opens the index.
     read_pictures : callable, optional
         Function from names of items to a reader of their images, such as `nearfar.data.items.NamedReader`.
-    embed : callable, optional
-        Function from a data set of one image to its embedding (1, d). Without it, only items can be queries.
-    embed_text : callable, optional
-        Function from a data set of one text to its embedding (1, d), if the model embeds texts.
-    embed_row : callable, optional
-        Function from a data set of one row of numbers to its embedding (1, d), if the model embeds rows.
+    model : Model, optional
+        What embeds the queries. Without it, only items and embeddings can be queries.
+    adapter : QueryAdapter, optional
+        Map from embeddings of `model` to those of the model that made the index.
     """
 
     def __init__(
@@ -104,24 +101,27 @@ class Collection:
         path: Path,
         open_store: Callable[[], Store],
         read_pictures: Callable[[Sequence[str], Mapping[str, str]], Any] | None = None,
-        embed: Embed | None = None,
-        embed_text: Embed | None = None,
-        embed_row: Embed | None = None,
+        model: Model | None = None,
+        adapter: QueryAdapter | None = None,
     ) -> None:
         self.path = path
         self.open_store = open_store
         self.read_pictures = read_pictures
-        self.embed = embed
-        self.embed_text = embed_text
-        self.embed_row = embed_row
+        self.model = model
+        self.adapter = adapter
         self._lock = threading.Lock()  # protects the opening of the index
         self._network_lock = threading.Lock()  # one forward pass at a time, because several would only need more memory
         self._store = open_store()
-        self._model = model_of(self._store)
+        self._made_by = maker_of(self._store)
         self._seen = self._stamp()
         self._looked = time.monotonic()
         self._classes: dict[tuple[int, int], list[ClassCount]] = {}
         self._pictured: dict[int, bool] = {}
+
+    @property
+    def takes(self) -> tuple[str, ...]:
+        """Kinds of items that can be queries besides those of the index: some of "row", "image" and "text"."""
+        return () if self.model is None else self.model.takes
 
     def store(self) -> Store:
         """Return the index, which is opened again if it has changed on disk.
@@ -154,7 +154,7 @@ class Collection:
 
         The server still embeds queries with the former model, so that their distances would mean nothing.
         """
-        if model_of(store) != self._model:
+        if maker_of(store) != self._made_by:
             raise OtherModelError("the index was made again with another model; start the server again to load it")
 
     def check_image(self, data: bytes, max_pixels: int) -> int:
@@ -164,7 +164,7 @@ class Collection:
         ------
         NotAnImageError, TooManyPixelsError
         """
-        if self.embed is None:
+        if "image" not in self.takes:
             raise NotAnImageError(
                 'this index has no model that embeds images; search it by its items, or by {"vector": [...]} as JSON'
             )
@@ -177,33 +177,35 @@ class Collection:
         ------
         NotAnImageError, OtherModelError
         """
-        assert self.embed is not None
-        self.check_model(self.store())
         files = Uploaded(data)
         reader = ImageReader(files, (UPLOAD,), guess_channels(files, (UPLOAD,)))
         items = Dataset(
             name=UPLOAD, labels=np.zeros(1, np.int64), classes=("",), kind="image", read=reader, names=(UPLOAD,)
         )
         try:
-            with self._network_lock:
-                return self.embed(items)
+            return self._embedded(items)
         except BadImageError as error:
             raise NotAnImageError(str(error)) from error
 
     def embedded_text(self, text: str) -> AnyArray:
         """Embed a text, (1, d)."""
-        assert self.embed_text is not None
-        self.check_model(self.store())
-        with self._network_lock:
-            return self.embed_text(text_items(UPLOAD, [text], [""]))
+        return self._embedded(text_items(UPLOAD, [text], [""]))
 
     def embedded_row(self, numbers: Sequence[float]) -> AnyArray:
         """Embed a row of numbers, (1, d)."""
-        assert self.embed_row is not None
-        self.check_model(self.store())
         row = np.array([numbers], dtype=np.float32)
+        return self._embedded(Dataset.from_array(UPLOAD, row, [""]))
+
+    def _embedded(self, items: Dataset) -> AnyArray:
+        """Embed a query as the index has its items: mapped by the adapter, and with the dimensions that it keeps."""
+        assert self.model is not None
+        store = self.store()
+        self.check_model(store)
         with self._network_lock:
-            return self.embed_row(Dataset.from_array(UPLOAD, row, [""]))
+            rows = self.model.embed(items, prompt="query")
+        if self.adapter is not None:
+            rows = self.adapter.transform(rows)
+        return first_dims(rows, store.about)
 
     def checked_vector(self, numbers: Sequence[float]) -> AnyArray:
         """Return an embedding, (1, d); raise a ValueError if the index has other dimensions."""
@@ -269,7 +271,7 @@ def stamp_of(file: Path) -> tuple[int, int, int]:
     return status.st_mtime_ns, status.st_ino, status.st_size
 
 
-def model_of(store: Store) -> tuple[str, ...]:
+def maker_of(store: Store) -> tuple[str, ...]:
     """Return what must stay the same for queries to be compared with an index: the model and its dimensions."""
     about = store.about
     return about.get("weights", ""), about.get("dims", ""), str(store.dimensions), store.distance

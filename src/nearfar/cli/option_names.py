@@ -1,0 +1,64 @@
+"""Messages of the library on the command line: the argument ``label=`` is the option ``--label`` there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from cyclopts import App
+
+from .setting_texts import setting_texts
+
+SET = "--set "
+WITH_SETTINGS = ("train", "compare")
+ARGUMENT = re.compile(
+    r"""(?<!\w)'(?:[^'\\]|\\.)*'|"[^"]*"|`[^`]*`"""  # what is quoted, such as the text of a loss, stays as it is
+    r"""|(?<![\w.(-])(?P<name>[a-z]\w*)=(?P<value>True\b|False\b|'[^']*'|[\w.]+|(?![\w('"\[{]))"""
+)
+FIRST = re.compile(r"(?P<name>[a-z]\w*)(?=: )")
+
+
+def with_option_names(message: str, options: Mapping[str, str]) -> str:
+    """Return a message that names arguments, with the options of a command instead.
+
+    Parameters
+    ----------
+    message : str
+        A message in which arguments are written ``name=`` or ``name=value``, or as its first word: ``name: expected``.
+    options : mapping of str to str
+        Option of each argument.
+
+    Examples
+    --------
+    >>> with_option_names("dims: expected 1 or more; leave out add=True", {"dims": "--dims", "add": "--add"})
+    '--dims: expected 1 or more; leave out --add'
+    >>> with_option_names("give the classes with label='NAME', not \\"label='x'\\"", {"label": "--label"})
+    'give the classes with --label NAME, not "label=\\'x\\'"'
+    """
+
+    def as_option(found: re.Match[str]) -> str:
+        option = options.get(found["name"] or "")
+        if option is None:
+            return found[0]
+        value = found["value"].strip("'")
+        if value == "" or (value == "True" and not option.startswith(SET)):
+            return option
+        if option.startswith(SET):
+            return f"{option}={value.lower() if value in ('True', 'False') else value}"
+        return f"{option} {value}"
+
+    first = FIRST.match(message)
+    if first is not None and not options.get(first["name"], SET).startswith(SET):
+        message = options[first["name"]] + message[first.end() :]
+    return ARGUMENT.sub(as_option, message)
+
+
+def options_of(app: App, command: str) -> dict[str, str]:
+    """Return the option for each argument of a command; settings of a training without an option are set by --set."""
+    found = {}
+    if command in WITH_SETTINGS:
+        found |= {name: f"{SET}{name}" for name in setting_texts()}
+    if command in app:
+        arguments = app[command].assemble_argument_collection()
+        found |= {one.field_info.name: one.name for one in arguments if one.index is None and one.name.startswith("-")}
+    return found

@@ -1,0 +1,69 @@
+"""The application that serves an index: its collection, the model that made it, and its marks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection as Names
+from functools import partial
+from os import PathLike
+from pathlib import Path
+
+from starlette.applications import Starlette
+
+from .. import models
+from ..index import QueryAdapter, open_store
+from ..index.paths import pictures_of
+from ..index.searching import model_of
+from ..io.uris import is_address
+from .app import make_app
+from .collection import Collection
+from .guard import LOOPBACK
+from .marks import WrongLabels
+
+
+def open_app(
+    file: str | PathLike[str],
+    *,
+    run: str | PathLike[str] | None = None,
+    adapter: str | PathLike[str] | None = None,
+    wrong: str | PathLike[str] | None = None,
+    hosts: Names[str] = LOOPBACK,
+    token: str = "",
+) -> Starlette:
+    """Open an index and return the ASGI application that `nearfar serve` runs.
+
+    Parameters
+    ----------
+    file : str or path
+        The index: a file, a folder, or the address of a collection.
+    run : str or path, optional
+        Model that embeds the queries. By default, the one that made the index.
+    adapter : str or path, optional
+        Adapter of `nearfar.workflows.adapt`, from `run`, a new model, to the one that made the index.
+    wrong : str or path, optional
+        The .csv for labels that users mark as wrong. By default beside the index, such as photos.wrong.csv.
+    hosts : collection of str
+        Names under which the server can be reached.
+    token : str
+        Secret that every request must carry; "" for none, which is safe on loopback only.
+
+    Raises
+    ------
+    ValueError
+        If an adapter is given without `run`, or the model has other weights than the one that made the index.
+    FileNotFoundError
+        If the index, its model or the adapter does not exist.
+    """
+    path = Path(file)
+    if wrong is None:
+        wrong = (Path(path.name) if is_address(file) else path).with_suffix(".wrong.csv")
+    if adapter is not None and run is None:
+        raise ValueError("adapter: also give run=, the new model that embeds the queries")
+    model = model_of(open_store(path, lock=False), run) if adapter is None else models.load(str(run))
+    collection = Collection(
+        path,
+        partial(open_store, path, lock=False),
+        read_pictures=partial(pictures_of, file=path),
+        model=model,
+        adapter=None if adapter is None else QueryAdapter.load(Path(adapter)),
+    )
+    return make_app(collection, WrongLabels(Path(wrong)), hosts=hosts, token=token)
