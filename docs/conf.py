@@ -15,12 +15,23 @@ sys.path.insert(0, str(HERE.parent / "tools"))
 sys.path.insert(0, str(HERE))
 
 from gallery_figures import FigureFile  # noqa: E402
+from reference import SHARED_TITLES  # noqa: E402
 
 project = "nearfar"
 author = "The nearfar developers"
 html_show_copyright = False
 release = __version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_gallery.gen_gallery", "mathml"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "sphinx_gallery.gen_gallery",
+    "mathml",
+    "linked_names",
+]
+shared_titles = SHARED_TITLES
+viewcode_line_numbers = True
 html_math_renderer = "mathml"
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 3

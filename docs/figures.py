@@ -10,6 +10,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from naming import DRAWINGS
 
 from nearfar import LFDA
 from nearfar.catalog import BY_NAME
@@ -406,5 +407,8 @@ def write(folder: Path) -> None:
     folder.mkdir(exist_ok=True)
     with mpl.rc_context(STYLE):
         for name, draw in FIGURES.items():
-            draw().savefig(folder / f"{name}.svg", transparent=True, metadata={"Date": None})
+            with mpl.rc_context(
+                {"svg.fonttype": "none"} if name in DRAWINGS else {}
+            ):  # names stay text: they are links
+                draw().savefig(folder / f"{name}.svg", transparent=True, metadata={"Date": None})
         before_and_after().savefig(folder / "example.png", facecolor="white")  # of examples without a picture

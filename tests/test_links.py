@@ -1,5 +1,6 @@
 """Links of README and documentation lead somewhere; charts of methods say what the tables beside them say."""
 
+import ast
 import re
 import tomllib
 from pathlib import Path
@@ -7,7 +8,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from nearfar.catalog import BY_NAME
+import nearfar
+from nearfar.catalog import BY_NAME, HERE
+from tools.naming import DRAWINGS, find_targets, targets_in_columns
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -122,6 +125,32 @@ def test_the_charts_of_methods_say_what_their_tables_say(page, chart):
     for name in re.findall(r"[A-Z]\w+", " ".join(answers).replace("\\n", " ")):
         assert name in BY_NAME, name
         assert re.search(rf"\b{name}\b", table), name
+
+
+def test_names_of_methods_in_guides_are_links_and_those_of_other_libraries_are_not():
+    targets = {name: f"reference/{name}" for name in BY_NAME}
+    linked = [piece for piece, target in find_targets("TripletLoss(miner=BatchHard()) + 0.02*JRS()", targets) if target]
+    assert linked == ["TripletLoss", "BatchHard", "JRS"]
+    for code in ("losses.TripletLoss()", "NCA.md", "--NCA", "'NCA'", "sklearn.neighbors.NCA", "NCALike"):
+        assert not [target for _, target in find_targets(code, targets) if target], code
+    assert targets_in_columns(["pytorch-metric-learning", "nearfar"]) == [False, True]
+    assert targets_in_columns(["learner", "mean"]) == [True, True]
+
+
+@pytest.mark.parametrize("drawing", DRAWINGS)
+def test_drawings_with_names_of_methods_are_drawn(drawing):
+    assert f'"{drawing}": {drawing},' in (ROOT / "docs" / "figures.py").read_text()
+
+
+def test_pages_of_methods_name_no_module_of_the_library():
+    rooms = {path.name.partition(".")[0] for path in HERE.iterdir()} - {"index"}  # `index.search` is for users
+    public = ("nearfar.", "train.", "data.", "evaluation.", "report.", "models.", "workflows.", "estimators.")
+    for name in BY_NAME:
+        text = (getattr(nearfar, name).__doc__ or "") + (
+            ast.get_docstring(ast.parse(BY_NAME[name].path.read_text())) or ""
+        )
+        named = re.findall(r"(?<!`)`{1,2}([a-z_]+\.[a-z_.]+)`", text)
+        assert not [word for word in named if word.partition(".")[0] in rooms and not word.startswith(public)], name
 
 
 def luminance(color):

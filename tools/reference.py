@@ -30,22 +30,50 @@ PACKAGES = {
     "Evaluation": "nearfar.evaluation",
     "Reports": "nearfar.report",
     "Search index": "nearfar.index",
+    "Data": "nearfar.data",
+    "Saved models": "nearfar.models",
+    "Commands as functions": "nearfar.workflows",
+    "Tools for learners": "nearfar.estimators",
     "Export": "nearfar.models.export",
 }
-VERBS = "pair_distance, pair_score, get_metric, kneighbors, predict, calibrate_threshold, set_threshold, save, load"
-SHARED = {
-    "What every learner does": (
-        ("nearfar.estimators.base.FromPairs", "fit"),
-        ("nearfar.estimators.base.FromTriplets", "fit"),
-        ("nearfar.estimators.base.FromChunklets", "fit"),
-        ("nearfar.estimators.mahalanobis.Mahalanobis", "transform, get_mahalanobis_matrix"),
-        ("nearfar.estimators.fitted.Fitted", VERBS),
+LEARNERS_PAGE = "What every learner does"
+LOSSES_PAGE = "What every loss does"
+VERBS = (
+    *("embed", "pair_distance", "pair_score", "get_metric", "kneighbors"),
+    *("predict", "calibrate_threshold", "set_threshold", "predict_proba", "calibrate_probability", "score"),
+    *("set_distance", "save", "load"),
+)
+"""Methods of all learners, in the order in which one uses them."""
+SHARED: dict[str, tuple[tuple[str, str, tuple[str, ...]], ...]] = {  # class, what it stands for, its members
+    LEARNERS_PAGE: (
+        ("nearfar.estimators.base.FromLabels", "Learners from labels", ("fit",)),
+        ("nearfar.estimators.base.FromPairs", "Learners from pairs", ("fit",)),
+        ("nearfar.estimators.base.FromTriplets", "Learners from triplets", ("fit",)),
+        ("nearfar.estimators.base.FromChunklets", "Learners from groups", ("fit",)),
+        ("nearfar.estimators.base.FromSets", "Learners from sets of candidates", ("fit",)),
+        (
+            "nearfar.estimators.mahalanobis.Mahalanobis",
+            "Linear learners",
+            ("transform", "get_feature_names_out", "get_mahalanobis_matrix", "get_metric"),
+        ),
+        ("nearfar.estimators.kernel.KernelMetric", "Learners with kernels", ("transform",)),
+        ("nearfar.estimators.fitted.Fitted", "All learners", VERBS),
     ),
-    "What every loss does": (
-        ("nearfar.deep.objective.terms.Term", "forward"),
-        ("nearfar.deep.pairwise.row_loss.RowLoss", "stats_"),
+    LOSSES_PAGE: (
+        (
+            "nearfar.deep.objective.terms.Term",
+            "Losses and other terms",
+            ("forward", "sample_losses", "weighted", "collect_stats", "learned_values"),
+        ),
+        ("nearfar.deep.pairwise.row_loss.RowLoss", "Losses of pairs and triplets", ("stats_",)),
     ),
 }
+SHARED_TITLES = {name.rpartition(".")[2]: title for classes in SHARED.values() for name, title, _ in classes}
+TERMS = ("loss", "regularizer", "composition", "head", "memory")
+OWN_OF_TERMS = {"get_logits", "probabilities", "drift", "watch", "assign", "learn"}
+OWN_OF_SAMPLERS = {"set_epoch", "state_dict", "load_state_dict", "needs_embeddings", "refit"}
+NOT_LISTED = {"takes", "distance", "dimensions", "trained_on", "fingerprint", "classes_", "decision_function"}
+"""What pipelines and saved models ask of a learner, not people."""
 TAKES = {
     "labels": "It learns from class labels.",
     "targets": "It learns from numbers as targets.",
@@ -181,6 +209,9 @@ def write(folder: Path, captions: dict[str, str] | None = None) -> None:
                 work=works.get(method.name, ""),
                 caption=captions.get(method.name, ""),
             )
+    related = related_methods({name: page.use for name, page in about_methods.items()})
+    for method in METHODS:
+        pages[method.name] += related_section(method, related[method.name])
     pages |= {slug(title): shared_page(title, classes) for title, classes in SHARED.items()}
     pages |= {slug(title): package_page(title, module) for title, module in PACKAGES.items()}
     pages["index"] = index_page(families)
@@ -279,10 +310,112 @@ def method_page(method: Method, page: Page, *, results: list[str], work: str, ca
         lines += [".. code-block:: none", "   :class: output", "", indent(output_of(code, method.name), "   "), ""]
     if results:
         lines += [*heading("Measured", "-"), *results, ""]
-    lines += [*heading("Settings", "-"), f".. autoclass:: nearfar.{method.name}", ""]
+    own, shared = members_of(method)
+    lines += [*heading("Settings and methods", "-"), f".. autoclass:: nearfar.{method.name}"]
+    lines += [f"   :members: {', '.join(own)}", ""] if own else [""]
+    lines += shared_members(method, shared)
     if work:
         lines += [*heading("Citation", "-"), citation(paper, work), ""]
+        lines += [".. code-block:: bibtex", "", indent(bibtex(paper, work), "   "), ""]
     return "\n".join(lines)
+
+
+def members_of(method: Method) -> tuple[list[str], dict[str, str]]:
+    """Return the methods that the page of a method describes, and those of the shared pages with their classes."""
+    kind: Any = getattr(nearfar, method.name)
+    homes = {name: members for classes in SHARED.values() for name, _, members in classes}
+    own, shared = [], {}
+    for name in dir(kind):
+        owner = next((base for base in kind.__mro__ if name in vars(base)), object)
+        if name.startswith("_") or not owner.__module__.startswith("nearfar"):
+            continue
+        described = [base for base in kind.__mro__ if name in homes.get(f"{base.__module__}.{base.__qualname__}", ())]
+        if described and vars(owner)[name] is vars(described[0])[name]:
+            shared[name] = f"{described[0].__module__}.{described[0].__qualname__}"
+        elif is_own(method, name, vars(owner)[name]):
+            own.append(name)
+    return own, shared
+
+
+def is_own(method: Method, name: str, member: Any) -> bool:
+    """Return whether a method of a class is for its users, and not for the library."""
+    member = getattr(member, "fget", getattr(member, "__func__", member))
+    if not callable(member) or not member.__doc__ or isinstance(member, type):
+        return False
+    if method.kind in TERMS:
+        return name in OWN_OF_TERMS
+    if method.kind == "sampler":
+        return name in OWN_OF_SAMPLERS
+    if method.kind == "miner":
+        return False
+    return name not in NOT_LISTED and not re.fullmatch(r"set_\w+_request|of_scores|targets|extra_repr", name)
+
+
+def shared_members(method: Method, shared: dict[str, str]) -> list[str]:
+    """Return links to the methods that a class has in common with others of its kind."""
+    if not shared:
+        return []
+    page = LOSSES_PAGE if method.kind in TERMS else LEARNERS_PAGE
+    order = [name for classes in SHARED[page] for name in classes[2]]
+    names = sorted(shared, key=order.index)
+    calls = ", ".join(f":py:obj:`{name} <{shared[name]}.{name}>`" for name in names)
+    return [f":doc:`{page} <{slug(page)}>`: {calls}.", ""]
+
+
+def related_methods(uses: dict[str, str]) -> dict[str, list[str]]:
+    """Return, for each method, those that its advice names, then those whose advice names it.
+
+    >>> related_methods({"NCA": "or LMNN", "LMNN": "for neighbors"})
+    {'NCA': ['LMNN'], 'LMNN': ['NCA']}
+    """
+    named = {name: [word for word in re.findall(r"\b[A-Z]\w+", use) if word in uses] for name, use in uses.items()}
+    related = {}
+    for name in uses:
+        naming = [other for other, words in named.items() if name in words]
+        related[name] = [other for other in dict.fromkeys([*named[name], *naming]) if other != name]
+    return related
+
+
+def related_section(method: Method, related: list[str]) -> str:
+    family = FAMILIES[method.home]
+    lines = heading("Related", "-")
+    if related:
+        lines += [", ".join(f":ref:`{name}`" for name in related) + ".", ""]
+    lines += [f"All methods of the family: :doc:`{family} <{slug(family)}>`.", ""]
+    return "\n".join(lines)
+
+
+def bibtex(paper: str, work: str) -> str:
+    """Return the entry of a work for BibTeX; authors are last names, as the list of citations has them.
+
+    >>> print(bibtex("Schroff & Philbin, 2015", "FaceNet: A unified embedding. CVPR, 2015"))
+    @inproceedings{schroff2015facenet,
+      author = {Schroff and Philbin},
+      title = {{FaceNet: A unified embedding}},
+      booktitle = {CVPR},
+      year = {2015},
+    }
+    """
+    cited, title, venue = citation(paper, work).split("*")
+    authors = re.split(r", | & ", cited.rstrip(". ").replace(" et al", " & others"))
+    place, _, rest = venue.strip(". ").rpartition(", ") if "(early" not in venue else venue.strip(". ").partition(", ")
+    year = rest[:4]
+    first = re.sub(r"\W", "", authors[0].lower().replace(" ", ""))
+    word = next(word for word in re.findall(r"\w+", title.lower()) if word not in ("a", "an", "the", "on", "in"))
+    if place.startswith("arXiv:"):
+        kind, fields = "misc", {"eprint": place.removeprefix("arXiv:"), "archiveprefix": "arXiv"}
+    elif "Press" in place or place == "Teubner":
+        kind, fields = "book", {"publisher": place}
+    elif re.search(r" \d+(\(\d+\))?$", place):
+        name, _, volume = place.rpartition(" ")
+        number = volume.partition("(")[2].rstrip(")")
+        kind, fields = "article", {"journal": name, "volume": volume.partition("(")[0]}
+        fields |= {"number": number} if number else {}
+    else:
+        kind, fields = "inproceedings", {"booktitle": place}
+    fields = {"author": " and ".join(authors), "title": f"{{{title.rstrip('.')}}}", **fields, "year": year}
+    lines = [f"  {name} = {{{value}}}," for name, value in fields.items()]
+    return "\n".join([f"@{kind}{{{first}{year}{word},", *lines, "}"])
 
 
 def remark(block: str) -> list[str]:
@@ -357,10 +490,10 @@ def output_of(code: str, name: str) -> str:
     return printed.getvalue().rstrip()
 
 
-def shared_page(title: str, classes: tuple[tuple[str, str], ...]) -> str:
+def shared_page(title: str, classes: tuple[tuple[str, str, tuple[str, ...]], ...]) -> str:
     lines = heading(title, "=")
-    for name, members in classes:
-        lines += [f".. autoclass:: {name}()", f"   :members: {members}".rstrip(), ""]
+    for name, _, members in classes:
+        lines += [f".. autoclass:: {name}()", f"   :members: {', '.join(members)}", "   :member-order: bysource", ""]
     return "\n".join(lines)
 
 

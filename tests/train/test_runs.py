@@ -103,6 +103,11 @@ def test_the_test_split_is_scored_at_the_end(tmp_path, small) -> None:
     result = evaluate_run(run, clustering=False)
     saved = json.loads((run.folder / "scores.json").read_text())
     assert saved["scores"] == result.scores.to_dict()
+    weighted = [(row["queries"], row["recall_at_1"], row["map_at_r"]) for row in saved["classes"].values()]
+    assert set(saved["classes"]) == {"5", "6", "7", "8", "9"}
+    queries, recalls, precisions = np.array(weighted).T
+    assert np.average(recalls, weights=queries) == pytest.approx(result.scores.recall_at[1])
+    assert np.average(precisions, weights=queries) == pytest.approx(result.scores.map_at_r)
     assert saved["config"] == run.config.digest
     assert "chosen by MAP@R on the validation classes" in saved["protocol"]
     with np.load(run.folder / "test.npz", allow_pickle=False) as arrays:

@@ -119,6 +119,52 @@ def evaluate(
     >>> scores.recall_at[1], scores.map_at_r, scores.nmi
     (1.0, 1.0, 1.0)
     """
+    return evaluate_queries(
+        embeddings,
+        labels,
+        gallery=gallery,
+        gallery_labels=gallery_labels,
+        groups=groups,
+        gallery_groups=gallery_groups,
+        ids=ids,
+        gallery_ids=gallery_ids,
+        ks=ks,
+        clustering=clustering,
+        distance=distance,
+        lone=lone,
+        restarts=restarts,
+        engine=engine,
+        seed=seed,
+        rerank=rerank,
+        group_by=group_by,
+        group_score=group_score,
+        dims=dims,
+    )[0]
+
+
+def evaluate_queries(
+    embeddings: Any,
+    labels: Any,
+    *,
+    gallery: Any = None,
+    gallery_labels: Any = None,
+    groups: Any = None,
+    gallery_groups: Any = None,
+    ids: Any = None,
+    gallery_ids: Any = None,
+    ks: Iterable[int] | int = (1, 2, 4, 8),
+    clustering: bool = True,
+    distance: str = "cosine",
+    lone: str = "exclude",
+    restarts: int = 1,
+    engine: str = "auto",
+    seed: int = 0,
+    rerank: str | None = None,
+    group_by: Any = None,
+    group_score: str = "best",
+    dims: int | None = None,
+) -> tuple[Scores, Retrieval]:
+    """Return the scores that `evaluate` returns, and those of each query."""
     if dims is not None:
         embeddings = first_dims(embeddings, dims)
         gallery = None if gallery is None else first_dims(gallery, dims)
@@ -134,7 +180,7 @@ def evaluate(
         # with a single item of each class, every clustering into that many clusters is perfect
         if len(np.unique(classes)) < len(classes):
             clusters = clustering_scores(rows, classes, distance=distance, restarts=restarts, engine=engine, seed=seed)
-    return Scores(
+    scores = Scores(
         **_neighbor_scores(found, lone),
         **clusters,
         n_queries=len(found.relevant),
@@ -147,6 +193,7 @@ def evaluate(
         lone=lone,
         rerank=None if rerank is None else str(read_reranking(rerank)),
     )
+    return scores, found
 
 
 def _protocol_name(gallery: Any, groups: Any, ids: Any, group_by: Any, group_score: str) -> str:

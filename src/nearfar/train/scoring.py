@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +27,9 @@ from ..deep.networks.text_settings import Role
 from ..deep.networks.tokens import Tokens
 from ..deep.networks.weights import PRETRAINED
 from ..deep.networks.whiten import Whiten
-from ..evaluation import evaluate
+from ..evaluation.by_class import scores_by_class
+from ..evaluation.protocol import evaluate_queries
+from ..evaluation.retrieval import Retrieval
 from ..evaluation.scores import Scores
 from ..io.scores_file import FROZEN, RAW, STANDARDIZED
 from ..progress import counted
@@ -78,6 +80,8 @@ class Result(NamedTuple):
         For pairs, scores of images that search texts.
     frozen : Scores or None
         Scores of the features of the trunk before the training; None if it started from random weights.
+    by_class : dict
+        Recall@1 with its interval, MAP@R and the number of queries of each class; empty for pairs.
     """
 
     scores: Scores
@@ -88,6 +92,7 @@ class Result(NamedTuple):
     standardized: bool = False
     images_to_texts: Scores | None = None
     frozen: Scores | None = None
+    by_class: Mapping[str, Mapping[str, Any]] = {}
 
     @property
     def baseline(self) -> Scores | None:
@@ -255,7 +260,7 @@ def evaluate_run(
     if isinstance(metric, Whiten):
         without = _score(embedded, sets, with_ks, clustering=False)
         embedded = {prefix: whitened(metric, rows) for prefix, rows in embedded.items()}
-    scores = _score(embedded, sets, with_ks, clustering)
+    scores, found = _score_queries(embedded, sets, with_ks, clustering)
     raw = None
     if task.test.texts is None:
         seen = {prefix: raw_items(items, embedder.scale) for prefix, items in sets.items()}
@@ -271,10 +276,10 @@ def evaluate_run(
     random = random_trunk(config, first_weights(about), parameters)
     found_remarks = tuple(filter(None, (scores.why_unscored(), random, units, why_not, *found_remarks)))
     if without is not None:
-        found = f"Recall@1 {without.recall_at[1]:.4f}, MAP@R {without.map_at_r:.4f}"
+        before = f"Recall@1 {without.recall_at[1]:.4f}, MAP@R {without.map_at_r:.4f}"
         form = FORMS.get(str(about.get("form")))
         follows = "the whitening" if form is None else f"the closed form ({form.title})"
-        found_remarks = (*found_remarks, f"The embeddings without {follows} that follows them: {found}.")
+        found_remarks = (*found_remarks, f"The embeddings without {follows} that follows them: {before}.")
     result = Result(
         scores=scores,
         raw=raw,
@@ -283,6 +288,7 @@ def evaluate_run(
         without_metric=without,
         standardized=isinstance(embedder.scale, Standardize),
         frozen=frozen,
+        by_class=scores_by_class(found, task.test.labels, task.test.classes),
     )
     _write_arrays(folder.path / "test.npz", embedded, sets)
     write_json(folder.path / "scores.json", _content(result, split, _checkpoint_note(about, which), config))
@@ -349,6 +355,7 @@ def _content(result: Result, split: str, checkpoint: dict[str, Any], config: Tra
         **({} if without is None else {"without_metric": without.to_dict()}),
         **({} if result.images_to_texts is None else {"images_to_texts": result.images_to_texts.to_dict()}),
         **({} if result.frozen is None else {"frozen": result.frozen.to_dict()}),
+        **({"classes": dict(result.by_class)} if result.by_class else {}),
     }
 
 
@@ -393,11 +400,18 @@ def _task(run: Run | str | Path, folder: RunFolder, config: TrainConfig) -> Task
 
 def _score(rows: dict[str, Floats], sets: dict[str, Dataset], config: TrainConfig, clustering: bool) -> Scores:
     """Score the rows of the test items and of the gallery, by the prefixes of their arrays in `test.npz`."""
+    return _score_queries(rows, sets, config, clustering)[0]
+
+
+def _score_queries(
+    rows: dict[str, Floats], sets: dict[str, Dataset], config: TrainConfig, clustering: bool
+) -> tuple[Scores, Retrieval]:
+    """Return the scores of the rows, and those of each query."""
     how: dict[str, Any] = {"ks": config.ks, "clustering": clustering, "seed": config.seed, "groups": sets[""].groups}
     if "gallery_" in sets:
         gallery = sets["gallery_"]
         how |= {"gallery": rows["gallery_"], "gallery_labels": gallery.labels, "gallery_groups": gallery.groups}
-    return evaluate(rows[""], sets[""].labels, **how)
+    return evaluate_queries(rows[""], sets[""].labels, **how)
 
 
 def _write_arrays(path: Path, embedded: dict[str, Floats], sets: dict[str, Dataset]) -> None:

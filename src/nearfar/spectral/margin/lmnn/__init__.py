@@ -64,7 +64,7 @@ class LMNN(FromTriplets, Mahalanobis):
         problem is no longer convex. With "pgd" and "sdp", the full metric is learned and then truncated to its largest
         eigenvalues. By default, the space has as many dimensions as there are features.
     init : str or array-like of shape (k, d)
-        Initial components: "auto", "identity", "pca", "lda" or "random" (see `numerics.initialization`), or an array.
+        Initial components: "auto", "identity", "pca", "lda" or "random", or an array.
         An array also defines the metric under which the target neighbors are searched for.
     loss : {"hinge", "squared_hinge"}
         Loss of each impostor that violates the margin.
@@ -80,8 +80,10 @@ class LMNN(FromTriplets, Mahalanobis):
         Weight of each pulled pair when learning from mined or given triplets: 1, or the number of triplets that
         contain the pair.
     stratified : bool or dict
-        Learn in rounds on class-stratified samples of random spheres, and multiply the maps. A dict holds the settings
-        of `stratified.Strata`.
+        Learn in rounds on class-stratified samples of random spheres, and multiply the maps. A dict sets some of
+        ``rounds``, ``spheres`` (their number in the first round), ``radius`` and ``growth`` (in units of the mean
+        standard deviation of a feature), ``share`` (of each class that is drawn in the first round) and ``identity``
+        (whether to map by (M + I)^(1/2) instead of M^(1/2)).
     outer_passes : int
         Number of times that target neighbors are searched for and the problem is solved. From the second pass on, they
         are searched for under the metric of the previous pass.

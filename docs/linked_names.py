@@ -1,0 +1,163 @@
+"""Links from names in inline code to the pages that describe them, and drawings whose names are links.
+
+Guides write `TripletLoss(margin=0.2)` or `nearfar train` as code. This extension makes links of the names in it, so
+that no page has to name the address of another.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from naming import DRAWINGS, find_targets, targets_in_columns, with_links
+from sphinx import addnodes
+from sphinx.transforms.post_transforms import SphinxPostTransform
+
+from nearfar.catalog import METHODS
+
+ELSEWHERE = {
+    "ndarray": "https://numpy.org/doc/stable/reference/generated/numpy.ndarray.html",
+    "Tensor": "https://docs.pytorch.org/docs/stable/tensors.html",
+    "Module": "https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html",
+    "Path": "https://docs.python.org/3/library/pathlib.html#pathlib.Path",
+    "RandomState": "https://numpy.org/doc/stable/reference/random/legacy.html#numpy.random.RandomState",
+    "DataFrame": "https://pandas.pydata.org/docs/reference/api/pandas.DataFrame.html",
+}
+"""Types of other libraries in the lists of parameters."""
+COMMANDS_PAGE = "reference/commands"
+
+
+class LinkNames(SphinxPostTransform):
+    """Makes links of the names in inline code."""
+
+    default_priority = 700  # after the links that pages write themselves
+
+    def run(self, **kwargs: Any) -> None:
+        self.addresses = addresses_of(self.env, self.app.builder)
+        self.commands = [name.removeprefix("nearfar ") for name in self.addresses if name.startswith("nearfar ")]
+        for kind in (nodes.literal, nodes.title_reference):  # title references: `name` in docstrings
+            for code in list(self.document.findall(kind)):
+                if not is_linked_already(code) and is_ours(code):
+                    self.link(code, code.astext())
+        for kind in (nodes.emphasis, addnodes.literal_emphasis):  # types in lists of parameters
+            for words in list(self.document.findall(kind)):
+                if words.parent is not None and has_parent(words, nodes.field_body) and not is_linked_already(words):
+                    self.link(words, words.astext(), self.addresses | ELSEWHERE)
+
+    def link(self, code: nodes.TextElement, text: str, addresses: dict[str, str] | None = None) -> None:
+        pieces = find_targets(text, addresses or self.addresses, self.commands)
+        here = self.env.docname
+        if not any(target for _, target in pieces):
+            return
+        code.clear()
+        for piece, target in pieces:
+            if not target or target == here or target.startswith(f"{here}#"):
+                code += nodes.Text(piece)
+            else:
+                code += nodes.reference(piece, piece, internal="://" not in target, refuri=self.uri(target))
+
+    def uri(self, target: str) -> str:
+        if "://" in target:
+            return target
+        page, _, anchor = target.partition("#")
+        address = self.app.builder.get_relative_uri(self.env.docname, page)
+        return f"{address}#{anchor}" if anchor else address
+
+
+def addresses_of(env: Any, builder: Any) -> dict[str, str]:
+    """Return the page of each method, and the page and anchor of each public function, class and command."""
+    python = env.get_domain("py").objects
+    addresses = {}
+    for name, entry in python.items():
+        if name.startswith("nearfar.") and entry.docname.startswith("reference/"):
+            addresses[name] = f"{entry.docname}#{entry.node_id}"
+    addresses |= {method.name: f"reference/{method.name}" for method in METHODS}
+    if COMMANDS_PAGE in env.found_docs:
+        for command in re.findall(r"^\.\. _nearfar-([a-z]+):", Path(env.doc2path(COMMANDS_PAGE)).read_text(), re.M):
+            addresses[f"nearfar {command}"] = f"{COMMANDS_PAGE}#nearfar-{command}"
+    return addresses
+
+
+def is_linked_already(code: nodes.Element) -> bool:
+    return has_parent(code, nodes.reference, nodes.title, addnodes.desc_signature)
+
+
+def has_parent(node: nodes.Element, *kinds: type[nodes.Element]) -> bool:
+    parent = node.parent
+    while parent is not None:
+        if isinstance(parent, kinds):
+            return True
+        parent = parent.parent
+    return False
+
+
+def is_ours(code: nodes.Element) -> bool:
+    """Return whether a name is one of nearfar: in a table that compares libraries, only some columns are."""
+    cell, row = code, code.parent
+    while row is not None and not isinstance(row, nodes.row):
+        cell, row = row, row.parent
+    if row is None:
+        return True
+    head = next(iter(row.parent.parent.findall(nodes.thead)), None)
+    if head is None:
+        return True
+    return targets_in_columns([entry.astext() for entry in head[0]])[row.index(cell)]
+
+
+class InlineDrawings(SphinxPostTransform):
+    """Puts drawings with names of methods into the page, so that the names are links."""
+
+    default_priority = 5  # before images are collected
+    formats = ("html", "dirhtml")
+
+    def run(self, **kwargs: Any) -> None:
+        for image in list(self.document.findall(nodes.image)):
+            path = Path(image["uri"])
+            if path.stem not in DRAWINGS or path.suffix != ".svg":
+                continue
+            drawing = (Path(self.env.srcdir) / "pictures" / path.name).read_text(encoding="utf-8")
+            drawing = with_links(drawing[drawing.index("<svg") :], self.address)
+            drawing = re.sub(r"\s*<metadata>.*?</metadata>", "", drawing, flags=re.S)
+            drawing = drawing.replace("<svg ", f'<svg role="group" aria-label="{image.get("alt", "")}" ', 1)
+            image.replace_self(nodes.raw("", f'<span class="drawing">{drawing}</span>', format="html"))
+
+    def address(self, name: str) -> str:
+        return self.app.builder.get_relative_uri(self.env.docname, f"reference/{name}")
+
+
+def shorten_names(app: Any, document: nodes.document) -> None:
+    """Leave out the modules of classes that stand for all learners or all losses, and name these."""
+    titles = app.config.shared_titles
+    for signature in document.findall(addnodes.desc_signature):
+        name = str(signature.get("fullname", ""))
+        owner = name.partition(".")[0]
+        if owner not in titles or not str(signature.get("module", "")).startswith("nearfar."):
+            continue
+        for module in list(signature.findall(addnodes.desc_addname)):
+            module.parent.remove(module)
+        if name == owner:
+            for title in signature.findall(addnodes.desc_name):
+                title.clear()
+                title += nodes.Text(titles[owner])
+            for word in list(signature.findall(addnodes.desc_annotation)):  # "class"
+                word.parent.remove(word)
+            for arguments in list(signature.findall(addnodes.desc_parameterlist)):
+                arguments.parent.remove(arguments)
+
+
+def name_headings(app: Any, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """Tell screen readers the level of the captions in the menu, which the theme leaves out."""
+    menu = context.get("furo_navigation_tree")
+    if menu:
+        context["furo_navigation_tree"] = menu.replace('role="heading"', 'role="heading" aria-level="2"')
+
+
+def setup(app: Any) -> dict[str, bool]:
+    app.add_config_value("shared_titles", {}, "env")
+    app.add_post_transform(LinkNames)
+    app.add_post_transform(InlineDrawings)
+    app.connect("doctree-read", shorten_names)
+    app.connect("html-page-context", name_headings, priority=900)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
