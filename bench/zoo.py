@@ -49,7 +49,8 @@ import nearfar
 from nearfar.data import Dataset, open_dataset
 from nearfar.data.loader import make_loader
 from nearfar.evaluation import evaluate
-from nearfar.train import TrainConfig, evaluate_run, train
+from nearfar.train import TrainConfig, climb, evaluate_run
+from nearfar.train.checkpoint import read_about
 from nearfar.train.defaults import is_of_photographs
 from nearfar.train.features import as_floats, embed, sizes_of
 from nearfar.train.network import make_embedder
@@ -278,17 +279,25 @@ def trained_cell(member: Member, split: int, minutes: float | None, folder: Path
     """Train as a person would, and score what is kept; also the trained network if something else is kept."""
     shutil.rmtree(folder, ignore_errors=True)
     start = time.process_time()
-    train(config_of(member, split), folder, progress=False, minutes=minutes)
+    began = time.monotonic()
+    run = climb(config_of(member, split), folder, progress=False, minutes=minutes)
     found: dict[str, Any] = {"seconds": round(time.process_time() - start, 1)}
-    found |= scores_of(evaluate_run(folder, clustering=False).scores)
-    choice = json.loads((folder / "choice.json").read_text(encoding="utf-8"))
-    held_out = {one["name"]: [round(one["map_at_r"], 4), *one["gain"]] for one in choice["candidates"]}
-    found |= {"kept": choice["kept"], "held_out_classes": choice["classes"], "held_out": held_out}
-    if choice["kept"] != "trained":
-        trained = evaluate_run(folder, which="trained", clustering=False).scores
-        found["trained"] = float(trained.map_at_r)
+    found |= scores_of(evaluate_run(run, clustering=False).scores)
+    found |= {"wall_seconds": round(time.monotonic() - began, 1), "kept": kept_of(folder)}
+    if (folder / "choice.json").is_file():
+        choice = json.loads((folder / "choice.json").read_text(encoding="utf-8"))
+        held_out = {one["name"]: [round(one["map_at_r"], 4), *one["gain"]] for one in choice["candidates"]}
+        found |= {"held_out_classes": choice["classes"], "held_out": held_out}
+        if choice["kept"] != "trained":
+            trained = evaluate_run(folder, which="trained", clustering=False).scores
+            found["trained"] = float(trained.map_at_r)
     shutil.rmtree(folder)
     return found
+
+
+def kept_of(folder: Path) -> str:
+    """Return what a run keeps, such as "frozen-form", as its checkpoint says; "trained" of a trained network."""
+    return str(read_about(folder / "best.safetensors").get("kept", "trained"))
 
 
 def plain_loop(member: Member, split: int, seconds: float) -> dict[str, Any]:

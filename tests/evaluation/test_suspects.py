@@ -195,7 +195,7 @@ def test_the_command_writes_tables_and_a_page(tmp_path, capsys, monkeypatch):
     np.savez(file, embeddings=rows, labels=given, names=names, classes=classes)
     code, out, _ = run(capsys, monkeypatch, "suspects", file)
     assert code == 0
-    assert out.splitlines()[-1].startswith("4 of 120 items more likely belong to another class")
+    assert out.splitlines()[-1].startswith("4 of 120 items are probably of another class, by ")
 
     table = tmp_path / "suspects.csv"
     assert run(capsys, monkeypatch, "suspects", file, "-o", table)[0] == 0

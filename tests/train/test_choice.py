@@ -304,6 +304,33 @@ def test_few_classes_have_a_closed_form_among_the_candidates(tmp_path, classes):
     assert scores["raw-form"] > scores["raw"]
 
 
+@pytest.mark.parametrize("classes", [4, 6])  # of which half are the test
+def test_where_too_few_classes_hold_any_out_the_cheapest_is_kept(tmp_path, classes):
+    data = separable(tmp_path / "rows.npz", classes=classes)
+    run = train(TrainConfig.of(data=data, **TINY), tmp_path / "run", progress=False)
+    assert run.task.validation is None
+    assert read_about(tmp_path / "run/best.safetensors")["kept"] == "raw"
+    result = evaluate_run(run, clustering=False)
+    assert_allclose(result.scores.map_at_r, result.raw.map_at_r)
+    assert f"Kept: raw rows, because {classes // 2} training classes are too few to hold some out" in result.kept
+    assert "was not compared with the trained network" in result.protocol
+    loaded = evaluate_run(tmp_path / "run", clustering=False)
+    assert (loaded.scores.map_at_r, loaded.kept) == (result.scores.map_at_r, result.kept)
+    trained = evaluate_run(tmp_path / "run", which="trained", clustering=False)
+    assert (trained.kept, trained.scores.map_at_r != result.scores.map_at_r) == ("", True)
+    assert result.kept in read_run(tmp_path / "run", pictures=False).remarks
+    final = train_final(tmp_path / "run", tmp_path / "final", progress=False)
+    assert read_about(final.folder / "best.safetensors")["kept"] == "raw"
+
+
+@pytest.mark.parametrize("asked", [{"objective": "TripletLoss()"}, {"keep": "trained"}, {"validation": 0.0}])
+def test_a_network_that_was_asked_for_is_kept_where_nothing_is_held_out(tmp_path, asked):
+    data = separable(tmp_path / "rows.npz", classes=4)
+    run = train(TrainConfig.of(data=data, **TINY, **asked), tmp_path / "run", progress=False)
+    assert "kept" not in read_about(tmp_path / "run/best.safetensors")
+    assert run.embedder.embedding_dim == 2
+
+
 def test_a_named_objective_keeps_the_trained_network_and_says_what_is_better(tmp_path):
     data = separable(tmp_path / "rows.npz")
     run = train(TrainConfig.of(data=data, objective="TripletLoss()", **TINY), tmp_path / "run", progress=False)

@@ -48,6 +48,8 @@ def test_evaluations_are_counted_and_no_time_between_epochs_is_taken_for_a_batch
     assert said(RunTimer(40, 20), per_epoch=2, between=10.0)[0].startswith("about 3 min: 20 epochs of 2 steps")
     twice = RunTimer(700, 20, evaluation=35.0)
     assert said(twice)[0].startswith("about 12 min")
+    scored = RunTimer(700, 20, after=350.0)  # half of the batches
+    assert said(scored)[0].startswith("about 9 min")
 
 
 def test_epochs_that_leave_the_trunk_are_no_measure():
@@ -110,4 +112,7 @@ def test_inspect_times_a_training(tmp_path, capsys, monkeypatch):
     code, out, _ = run(capsys, monkeypatch, *words)
     assert (code, "Training takes a few seconds: 1 epoch of" in out) == (0, True)
     code, _, err = run(capsys, monkeypatch, "inspect", tmp_path / "a.npz", "--set", "epochs=1")
-    assert (code, err) == (2, "nearfar: --set: works only with --time, which times a training\n")
+    assert (code, err) == (2, "nearfar: --set: without --time, which times a training, works only for validation\n")
+    code, out, _ = run(capsys, monkeypatch, "inspect", tmp_path / "a.npz", "--set", "validation=0")
+    assert (code, "validation" in out) == (0, False)
+    assert "nearfar train` keeps the cheapest" not in out

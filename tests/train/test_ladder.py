@@ -464,8 +464,13 @@ def test_photographs_with_a_pretrained_trunk_begin_with_the_table(large_photos, 
     assert (
         [len(row["map_at_r"]) for row in told["rows"]] == [row["splits"] for row in told["rows"]] == [20] * 3 + [3] * 2
     )
-    titles = {row["name"]: row["title"] for row in told["rows"]} | {"raw": "all weights trained"}
-    assert f"Continuing with: {titles[told['worth']]}" in out
+    assert told["worth"] == "frozen"  # nothing is trained, so that nothing continues
+    assert "Continuing with" not in out
+    result = out.partition("Worth it: ")[2]
+    kept = json.loads((tmp_path / "run" / "choice.json").read_text())["sentence"]
+    assert result.splitlines()[2] == kept
+    mean = told["rows"][1]["map_at_r_mean"]
+    assert kept.startswith(f"Kept: frozen features, MAP@R {mean:.3f} on held-out classes (raw pixels ")
     frozen = told["rows"][1]
     embedder_rows = embed_run(
         save_untrained(

@@ -51,18 +51,25 @@ def inspect(
     recipe
         Recipe of the training to time; `nearfar list --recipes` lists them.
     settings
-        Any setting of the training to time, as name=value. Repeat for several.
+        A setting of the training, as name=value: validation, the share of the training classes that is held out, or
+        with --time any other. Repeat for several.
     """
     from ..data.checks.inspection import inspect_data
     from ..io.atomic_files import atomic_write
     from .given import given, make_config, named_values
 
-    if (recipe or settings) and not time:
-        raise ValueError(f"--{'recipe' if recipe else 'set'}: works only with --time, which times a training")
+    changed = named_values(settings)
+    if recipe and not time:
+        raise ValueError("--recipe: works only with --time, which times a training")
+    if not time and set(changed) - {"validation"}:
+        raise ValueError("--set: without --time, which times a training, works only for validation")
+    chosen = given(split, items, data=data, seed=seed, partial=partial or None)
+    validation = make_config(chosen | changed, recipe).validation if changed else None
     if out is not None:
         check_out(out)
     how: dict[str, Any] = {"test": split.test, "test_classes": split.test_classes, "split": split.split or "classes"}
     how |= {"label": items.label, "name": items.name, "skip_bad": items.skip_bad, "partial": partial, "seed": seed}
+    how["validation"] = validation
     with images_from(*items.images):
         found = inspect_data(data, **how)
     if out is not None:
@@ -73,8 +80,7 @@ def inspect(
         from ..train.rungs.ladder import runs_ladder_by_default
         from ..train.timing.forecast import forecast
 
-        chosen = given(split, items, data=data, seed=seed, partial=partial or None)
-        config = make_config(chosen | named_values(settings), recipe)
+        config = make_config(chosen | changed, recipe)
         with images_from(*items.images):
             say(f"\nTraining takes {forecast(config)}.")
         if recipe is None and runs_ladder_by_default(config):

@@ -149,6 +149,19 @@ class RunFolder:
             self.trained.replace(self.best)
         self.choice.unlink(missing_ok=True)
 
+    def write_kept(self, name: str, title: str, sentence: str) -> None:
+        """Write which model is kept where nothing was scored for the choice."""
+        kept = {"candidates": [{"name": name, "title": title}], "best": name, "kept": name, "classes": 0}
+        write_json(self.choice, {**kept, "sentence": sentence})
+
+    @property
+    def kept_sentence(self) -> str:
+        """Which model is kept, and by how much it was better than others; "" if there was nothing to choose."""
+        try:
+            return str(read_json(self.choice)["sentence"])
+        except (OSError, ValueError, LookupError, TypeError):  # scores do not need it
+            return ""
+
     def write_adapters(self, tensors: Mapping[str, Tensor], settings: str) -> None:
         """Write low-rank adapters and their settings, which name the adapted layers."""
         self.adapters.mkdir(exist_ok=True)

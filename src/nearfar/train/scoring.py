@@ -82,6 +82,8 @@ class Result(NamedTuple):
         Scores of the features of the trunk before the training; None if it started from random weights.
     by_class : dict
         Recall@1 with its interval, MAP@R and the number of queries of each class; empty for pairs.
+    kept : str
+        Which model the run keeps, and by how much it was better than others; "" if another checkpoint is scored.
     """
 
     scores: Scores
@@ -93,6 +95,7 @@ class Result(NamedTuple):
     images_to_texts: Scores | None = None
     frozen: Scores | None = None
     by_class: Mapping[str, Mapping[str, Any]] = {}
+    kept: str = ""
 
     @property
     def baseline(self) -> Scores | None:
@@ -289,6 +292,7 @@ def evaluate_run(
         standardized=isinstance(embedder.scale, Standardize),
         frozen=frozen,
         by_class=scores_by_class(found, task.test.labels, task.test.classes),
+        kept=folder.kept_sentence if which == "best" else "",
     )
     _write_arrays(folder.path / "test.npz", embedded, sets)
     write_json(folder.path / "scores.json", _content(result, split, _checkpoint_note(about, which), config))
@@ -464,6 +468,8 @@ def _chosen(config: TrainConfig, task: Task, about: dict[str, Any], which: str) 
         if config.preprocessing is not None and FROM_HEADER in config.preprocessing.source:
             unchanged += f" Images are prepared as in {config.preprocessing.source}."
         return unchanged
+    if about.get("unchecked"):
+        return f"The model is {kept}, which was not compared with the trained network."
     if kept:
         return f"The model is {kept}, which the {held_out} prefer to the trained network."
     if config.protocol == "paper":

@@ -188,6 +188,11 @@ def protocol_note(config: TrainConfig, task: Task) -> str:
     return f"Honest protocol: held-out {held_out} choose the checkpoint."
 
 
+def items_of(dataset: Dataset) -> str:
+    """Return what the items of a set are called: "images", "texts" or "rows"."""
+    return "texts" if dataset.texts is not None else f"{dataset.kind}s"
+
+
 def class_mark(task: Task) -> str:
     """Return a digest of the training classes of a task."""
     return sha256("\0".join(task.train.classes).encode(errors="surrogateescape")).hexdigest()[:16]

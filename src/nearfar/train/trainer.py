@@ -28,7 +28,7 @@ from .metric import MetricChoice, add_metric
 from .monitor import score_unseen_and_seen
 from .optim import rate_factor, set_rates
 from .run import Run, RunFolder
-from .rungs.choice import choose_model, chooses, interpolate
+from .rungs.choice import can_compare, choose_model, interpolate, keep_unchecked, may_choose
 from .scale.chunks import backward_of_chunks
 from .scale.many_classes import average_drawn, clip_gradients, everywhere
 from .settle import sampler_of
@@ -224,15 +224,14 @@ class Trainer:
 
     def _choose(self, embedder: Embedder | None) -> Embedder | None:
         """Compare the best network with what is cheaper, and return what is kept."""
-        if embedder is not None and chooses(self.loop.data):
-            by_class = self.position.by_class
-            train_again = self._train_again if self._may_train_again() else None
-            choice, embedder = choose_model(
-                embedder, self.loop.data, self.folder, by_class, self.whitening, train_again
-            )
-            for watcher in self.watchers:
-                if isinstance(watcher, ProgressLine):
-                    watcher.say(choice.sentence)
+        data = self.loop.data
+        if embedder is not None and may_choose(data):
+            if can_compare(data.task):
+                by_class = self.position.by_class
+                train_again = self._train_again if self._may_train_again() else None
+                embedder = choose_model(embedder, data, self.folder, by_class, self.whitening, train_again)
+            else:
+                embedder = keep_unchecked(embedder, data, self.folder)
         self.loop.accelerator.wait_for_everyone()
         return embedder
 

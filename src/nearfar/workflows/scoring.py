@@ -93,9 +93,11 @@ def score_run(run: Run | Path, ks: Sequence[int] = ()) -> Outcome:
         tables = _pair_tables(result.protocol, result.scores, result.images_to_texts)
         found = _data(result.protocol, scores=result.scores, images_to_texts=result.images_to_texts)
     else:
-        tables = [_table(result.protocol, result.scores, result.baseline, result.baseline_name)]
+        first = [result.kept] if result.kept else []
+        tables = [*first, _table(result.protocol, result.scores, result.baseline, result.baseline_name)]
         found = _data(result.protocol, scores=result.scores, baseline=result.baseline)
-    return Outcome("\n".join([*tables, *_listed(others)]), found | {"remarks": list(result.remarks)})
+    found |= {"kept": result.kept, "remarks": list(result.remarks)}
+    return Outcome("\n".join([*tables, *_listed(others)]), found)
 
 
 def _data(protocol: str, **scores: Scores | None) -> dict[str, Any]:

@@ -95,8 +95,7 @@ def most_doubtful(dataset: Dataset, rows: AnyArray, k: int, out: Path | None, *,
         (dataset.names[at], dataset.classes[dataset.labels[at]], suggested[at], round(float(found.doubt[at]), 4), "")
         for at in order
     ]
-    count = f"{len(order):,} of {len(dataset):,} items more likely belong to another class than to that of their label"
-    count += f", by {distance} distance"
+    count = f"{len(order):,} of {len(dataset):,} items are probably of another class, by {distance} distance"
     detail = f"{count}{left_out(dataset)}"
     if out is None:
         lines = [f"{doubt:>8.3f}  {name}  {given} -> {other}" for name, given, other, doubt, _ in table[:k]]

@@ -33,6 +33,7 @@ from .columns import remarks_on_columns, remarks_on_gallery, remarks_on_groups
 T = TypeVar("T")
 
 FEW_TEST_CLASSES = 20  # with fewer test classes, scores depend strongly on which classes are drawn
+FEWEST_TO_HOLD_OUT = 4  # training classes: two to hold out, and two that remain
 FEW_VALIDATION_CLASSES = 5  # with fewer validation classes, so does the choice of the checkpoint
 EXAMPLES = 3
 SMALL_SIDE = 32  # pixels; shorter sides are of thumbnails and icons
@@ -146,6 +147,7 @@ def inspect_data(
     *,
     test: Named | None = None,
     test_classes: Sequence[str] = (),
+    validation: float | None = None,
     seed: int = 0,
     split: Split = "classes",
     label: str | None = None,
@@ -163,6 +165,8 @@ def inspect_data(
         Another source to test on.
     test_classes : sequence of str
         Names of the classes to test on, or the beginnings of their names.
+    validation : float, optional
+        Fraction of the training classes that is held out, as for `open_task`.
     seed : int
         Seed of the generator that draws the validation classes, and the test classes if the source has no split.
     split : {"classes", "rows"}
@@ -190,7 +194,8 @@ def inspect_data(
     """
     why = ""
     try:
-        how: dict[str, Any] = {"split": split, "label": label, "name": name, "partial": partial, "skip_bad": skip_bad}
+        how: dict[str, Any] = {"validation": validation, "split": split}
+        how |= {"label": label, "name": name, "partial": partial, "skip_bad": skip_bad}
         task = readable(open_task, source, test=test, test_classes=test_classes, seed=seed, **how)
     except DataError as error:
         if test is not None or test_classes or split == "rows":
@@ -232,7 +237,7 @@ def unsplit_task(source: Named, error: DataError, **columns: Any) -> tuple[Task,
     items = readable(open_dataset, source, **columns)
     opened = readable(open_source, source, **columns)
     why = f"These data cannot be split for training and test: {error}."
-    if 2 <= len(items.classes) < 4 and opened.roles is None:
+    if 2 <= len(items.classes) < 4 and opened.roles is None and items.kind == "row" and items.texts is None:
         why += " `nearfar fit` holds out items of every class by default."
     # there is no protocol, which would contain the notes
     why += "".join(f" {note[0].upper()}{note[1:]}." for note in opened.items.notes)
@@ -415,6 +420,11 @@ def remarks_on_sizes(found: Inspection) -> Iterator[str]:
     if tested is not None:
         yield few_test_classes(tested.classes, found.kind, found.protocol)
     chosen_by = roles.get("validation")
+    if chosen_by is None and learned is not None and tested is not None and learned.classes < FEWEST_TO_HOLD_OUT:
+        yield (
+            f"There are only {learned.classes} training classes, so that none is held out to choose the checkpoint, or "
+            "between a trained network and what is cheaper: `nearfar train` keeps the cheapest."
+        )
     if chosen_by is not None and chosen_by.classes < FEW_VALIDATION_CLASSES:
         remark = (
             f"The validation has only {chosen_by.classes} classes, so the choice of the checkpoint is largely random"

@@ -22,11 +22,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ...data import Task
 from ...data.readers.in_memory import GIVEN
 from ...deep.networks.embedder import Embedder
 from ...deep.networks.weights import NETWORK
 from ...deep.networks.whiten import Whiten
 from ...numerics.types import AnyArray, Array, Ints
+from ...quoting import count_of
 from ..checkpoint import load_tensors, preserve_random_state, read_about, save_tensors
 from ..config import TrainConfig
 from ..features import Floats
@@ -35,7 +37,7 @@ from ..monitor import searched
 from ..network import make_embedder
 from ..run import RunFolder, write_json
 from ..start import start_embedding
-from ..task import item_shape
+from ..task import item_shape, items_of
 from ..training_data import TrainingData
 from .class_scores import ClassScores, optimism
 from .closed_forms import FORMS, MAX_WIDTH, choose_form, fitted
@@ -211,17 +213,68 @@ def _highest(candidates: Sequence[Candidate]) -> Candidate:
     return max(candidates, key=lambda one: float(np.mean(one.by_class)))
 
 
-def chooses(data: TrainingData) -> bool:
-    """Return whether candidates can be compared: on items of at least two classes that were held out."""
-    task = data.task
-    if task.validation is None or data.unseen is None or data.plan.known is not None or data.plan.texts is not None:
-        return False
+def may_choose(data: TrainingData) -> bool:
+    """Return whether a run may keep something else than its network."""
     config = data.config
     if config.data == GIVEN:  # of an estimator, which keeps the network that it was asked for
         return False
-    if config.protocol != "honest" or config.final is not None or config.episodes != "none":
+    if data.plan.known is not None or data.plan.texts is not None:
         return False
-    return int((task.validation.class_counts > 1).sum()) > 1
+    return config.protocol == "honest" and config.final is None and config.episodes == "none"
+
+
+def can_compare(task: Task) -> bool:
+    """Return whether candidates can be compared: on items of at least two classes that were held out."""
+    return task.validation is not None and int((task.validation.class_counts > 1).sum()) > 1
+
+
+def keep_unchecked(embedder: Embedder, data: TrainingData, folder: RunFolder) -> Embedder:
+    """Keep the cheapest model of a run that could hold nothing out, and return it.
+
+    Nothing shows whether its network is better on new classes. It is kept if the run was asked for that (`keep` is
+    "trained", or `validation` is 0), or if there is nothing cheaper; otherwise it is written into the checkpoint
+    `trained`.
+    """
+    config = data.config
+    model = None
+    if config.keep == "best" and config.validation != 0:
+        with preserve_random_state():
+            model = cheapest(data, embedder.scale)
+    if model is None:
+        return embedder
+    tensors, about = load_tensors(folder.best)
+    save_tensors(folder.trained, tensors, about)
+    kind = "frozen" if config.starts_pretrained else "raw"
+    changes = {**model.about, "metric": None, "kept": kind, "kept_title": model.title, "unchecked": True}
+    save_tensors(folder.best, in_checkpoint(model.embedder), {**about, **changes})
+    sentence = (
+        f"Kept: {model.title}, because {why_nothing_is_held_out(data.task, config)}, so that nothing shows whether "
+        "the trained network is better on new items. --keep trained keeps it; more classes would decide."
+    )
+    folder.write_kept(kind, model.title, sentence)
+    return model.embedder.to(next((p.device for p in embedder.parameters()), torch.device("cpu"))).eval()
+
+
+def cheapest(data: TrainingData, scale: nn.Module) -> UntrainedModel | None:
+    """Return the features of the pretrained trunk, or raw inputs without one; None if there are neither."""
+    config = data.config
+    train = data.task.train
+    if not config.starts_pretrained:
+        return None if train.texts is not None else UntrainedModel.raw(train, config, scale)
+    try:
+        return UntrainedModel.frozen(train, config, data.plan.start)
+    except (ValueError, OSError, ImportError):  # a resumed run no longer finds the weights
+        return None
+
+
+def why_nothing_is_held_out(task: Task, config: TrainConfig) -> str:
+    """Return why the models of a run cannot be compared on items that none of them has learned from."""
+    train = task.train
+    if task.validation is not None:
+        return f"the held-out classes have too few {items_of(train)} to score"
+    if config.split == "rows":
+        return f"the classes have too few {items_of(train)} to hold some out"
+    return f"{count_of(len(train.classes), 'training class')} are too few to hold some out"
 
 
 def choose_model(
@@ -231,7 +284,7 @@ def choose_model(
     evaluations: Sequence[Tensor] = (),
     whitening: MetricChoice | None = None,
     train_again: Callable[[float], dict[str, Tensor]] | None = None,
-) -> tuple[Choice, Embedder]:
+) -> Embedder:
     """Compare the trained network of a run with all that is cheaper, and keep the best one, or the trained one.
 
     What is kept is written into the checkpoint `best`. If this is not the trained network, that one is first written
@@ -254,10 +307,8 @@ def choose_model(
 
     Returns
     -------
-    Choice
-        The candidates and their scores, which are also written into the folder.
     Embedder
-        The network that is kept.
+        The network that is kept. The candidates and their scores are written into the folder.
     """
     with preserve_random_state():
         compared = Candidates(embedder, data, evaluations, whitening)
@@ -268,7 +319,7 @@ def choose_model(
         else:
             kept = compared.keep(choice, folder)
     write_json(folder.choice, choice.to_dict())
-    return choice, kept
+    return kept
 
 
 class Candidates:

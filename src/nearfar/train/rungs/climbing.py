@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from ...progress import stage
 from ..config import TrainConfig, TrainError
@@ -12,7 +12,7 @@ from ..run import Run, RunFolder
 from ..timing.duration import duration
 from ..timing.time_limit import TimeLimit
 from ..training import train
-from .ladder import Ladder, config_for, default_ladder, write_ladder
+from .ladder import UNTRAINED, Ladder, config_for, default_ladder, write_ladder
 from .ladder import ladder as compare_rungs
 from .untrained import save_untrained
 
@@ -69,7 +69,7 @@ def climb(
     on_ladder : callable, optional
         Function that is called with the ladder when it is there.
     on_choice : callable, optional
-        Function that is called with the title of the rung that "auto" has taken.
+        Function that is called with the title of the rung that "auto" trains, if it trains one.
 
     Returns
     -------
@@ -107,25 +107,28 @@ def climb(
         rung = "auto" if ladder == "full" else "full"
     if rung == "auto" and found is not None:
         name = "full" if found.worth == "raw" else found.worth
-        on_choice(next((row.title for row in found.rows if row.name == name), "all weights trained"))
+        if name not in UNTRAINED:
+            on_choice(next((row.title for row in found.rows if row.name == name), "all weights trained"))
     else:
         name = rung
-    run = _trained(name, config, Path(out), limit=limit, progress=progress, has_ladder=found is not None)
+    run = _trained(name, config, Path(out), limit=limit, progress=progress, found=found)
     if found is not None:
         write_ladder(found, run.folder)
     return run
 
 
 def _trained(
-    name: str, config: TrainConfig, out: Path, *, limit: TimeLimit | None, progress: bool, has_ladder: bool
+    name: str, config: TrainConfig, out: Path, *, limit: TimeLimit | None, progress: bool, found: Ladder | None
 ) -> Run:
     """Train a rung, or save one that trains nothing."""
     settings = config_for(name, config)
-    if name == "frozen":
-        # the ladder has begun with the origin of the weights
-        return save_untrained(settings, out, kind="frozen", form="none", progress=progress and not has_ladder)
-    if name == "whitened":
-        return save_untrained(settings, out, progress=progress and not has_ladder)
+    if name in UNTRAINED:
+        how: dict[str, Any] = {"progress": progress and found is None}  # the ladder has begun with the weights
+        if found is not None and name == found.worth:
+            how["why"] = f", {found.scores}. --rung full trains all weights."
+        if name == "frozen":
+            how |= {"kind": "frozen", "form": "none"}
+        return save_untrained(settings, out, **how)
     return train(settings, out, progress=progress, minutes=limit)
 
 

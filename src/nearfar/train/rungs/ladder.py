@@ -43,7 +43,7 @@ from ..scoring import raw_items
 from ..settle import settle
 from ..setup import build, checked
 from ..start import start_from_whitening
-from ..task import item_shape
+from ..task import item_shape, items_of
 from ..timing.expected_work import ExpectedWork
 from ..timing.time_limit import TimeLimit
 from ..trainer import TrainerInMemory
@@ -145,14 +145,14 @@ class Ladder:
         """Which rung is worth it, and whether another one has a higher score that may be due to chance."""
         best = self._row(self.worth)
         beside = [row for row in self.rows if row.name != self.worth]
-        scores = "; ".join(f"{row.title} {self._mean(row):.3f}" for row in beside)
         higher = any(mean_difference(row, best) > 0 for row in beside)
         if beside and self.worth == self.rows[0].name:
             name = f"No rung is better than {best.title} by more than chance"
         else:
             name = best.title[0].upper() + best.title[1:]
-        found = f"{name}: MAP@R {self._mean(best):.3f} on held-out classes"
-        found += f" ({scores})." if scores else ". Nothing else was compared."
+        found = f"{name}: {self.scores}."
+        if not beside:
+            found += " Nothing else was compared."
         before = self.rows[: self.rows.index(best)]
         if before:
             other = self._row(last_worthwhile_rung(before))
@@ -163,6 +163,13 @@ class Ladder:
         if higher:
             found += " The higher scores of other rungs may be due to chance."
         return found
+
+    @property
+    def scores(self) -> str:
+        """MAP@R of the rung that is worth it, and of the others."""
+        found = f"MAP@R {self._mean(self._row(self.worth)):.3f} on held-out classes"
+        others = "; ".join(f"{row.title} {self._mean(row):.3f}" for row in self.rows if row.name != self.worth)
+        return f"{found} ({others})" if others else found
 
     def _row(self, rung: str) -> Rung:
         return next(row for row in self.rows if row.name == rung)
@@ -361,11 +368,6 @@ def _items_in_time(items: Dataset, config: TrainConfig, start: Path | None, limi
     per_item = (before - limit.seconds_left) / len(some)
     count = int(FEATURES_SHARE * limit.seconds_left / max(per_item, 1e-6))
     return items if count >= len(items) else seen_sample(items, count, config.seed, fewest=FEWEST_CLASSES)
-
-
-def items_of(dataset: Dataset) -> str:
-    """Return what the items of a set are called: "images", "texts" or "rows"."""
-    return "texts" if dataset.texts is not None else f"{dataset.kind}s"
 
 
 def runs_ladder_by_default(config: TrainConfig) -> bool:

@@ -152,7 +152,13 @@ def some_of(items: Dataset) -> Dataset:
 
 
 def save_untrained(
-    config: TrainConfig, out: str | Path, *, kind: str = "auto", form: str = "auto", progress: bool = False
+    config: TrainConfig,
+    out: str | Path,
+    *,
+    kind: str = "auto",
+    form: str = "auto",
+    why: str = "; nothing was trained, and nothing else was compared.",
+    progress: bool = False,
 ) -> Run:
     """Write a run whose network is not trained, with a closed form that is fitted to all training items.
 
@@ -167,6 +173,8 @@ def save_untrained(
     form : str
         Name of the closed form in `FORMS`. "auto" takes the one that the training classes choose; a whitening where
         there are too few of them, or more than `MAX_WIDTH` features.
+    why : str
+        End of the sentence on what is kept, after its title. A final model has none.
     progress : bool
         Print where the weights of the trunk come from.
 
@@ -179,14 +187,14 @@ def save_untrained(
     folder.create()
     try:
         with preserve_random_state():
-            return _write_untrained(config, folder, kind, form, progress=progress)
+            return _write_untrained(config, folder, kind, form, why, progress=progress)
     except BaseException:
         folder.discard()
         folder.remove_if_empty()
         raise
 
 
-def _write_untrained(config: TrainConfig, folder: RunFolder, kind: str, form: str, *, progress: bool) -> Run:
+def _write_untrained(config: TrainConfig, folder: RunFolder, kind: str, form: str, why: str, *, progress: bool) -> Run:
     loop = build(config.replace(embedding_start="random"), folder.start, trains=False)  # the layer is not used
     config = loop.config
     task = loop.data.task
@@ -205,12 +213,15 @@ def _write_untrained(config: TrainConfig, folder: RunFolder, kind: str, form: st
     model = model.with_form(form)
     model.learn(task.train)
     title = model.title if form == "none" else f"{model.title}, {FORMS[form].title}"
-    kept = {"kept": kind if form == "none" else f"{kind}-form", "kept_title": title}
+    name = kind if form == "none" else f"{kind}-form"
+    kept = {"kept": name, "kept_title": title}
     about = {"step": 0, "epoch": 0, "best": None, "config": config.digest, **loop.about, **model.about, **kept}
     tensors = {NETWORK + name: value for name, value in model.embedder.state_dict().items()}
     save_tensors(folder.best, tensors, about)
     save_tensors(folder.last, tensors, about)
     training_items(config, task, folder.start).write(folder.training_items)
+    if config.final is None:
+        folder.write_kept(name, title, f"Kept: {title}{why}")
     folder.describe(config, str(loop.accelerator.device), weights=loop.weights)
     return Run(
         folder=folder.path,

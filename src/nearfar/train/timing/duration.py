@@ -9,6 +9,7 @@ from ...data.readers.in_memory import GIVEN
 from ...quoting import count_of
 
 if TYPE_CHECKING:
+    from ..config import TrainConfig
     from ..loop import Loop
 
 TIMED_BATCHES = 5
@@ -40,6 +41,8 @@ class RunTimer:
         Number of steps before the run was resumed.
     evaluation : float
         Time of the evaluation after an epoch, in units of a step.
+    after : float
+        Time of the comparison with cheaper models and of the scores after the last epoch, in the same units.
     from_epoch : int
         First epoch to time, counted from 0; earlier ones may train the embedding layer only, and are faster.
     most : bool
@@ -55,6 +58,7 @@ class RunTimer:
         done: int = 0,
         *,
         evaluation: float = 0.0,
+        after: float = 0.0,
         from_epoch: int = 0,
         most: bool = False,
         kept: str = "the best",
@@ -64,6 +68,7 @@ class RunTimer:
         self.done = done
         self.whole = steps < FEW_STEPS * epochs  # short epochs are timed as a whole, including evaluations
         self.evaluation = 0.0 if self.whole else evaluation
+        self.after = after
         self.from_epoch = from_epoch
         self.most = most
         self.kept = kept
@@ -76,6 +81,9 @@ class RunTimer:
     def of(cls, loop: Loop, done: int = 0) -> RunTimer:
         """Create the timer of a run."""
         config = loop.config
+        task = loop.data.task
+        unseen = 0 if task.validation is None else len(task.validation)
+        test = len(task.test) + (0 if task.gallery is None else len(task.gallery))
         evaluated = len(loop.data.seen) + (0 if loop.data.unseen is None else len(loop.data.unseen))
         if loop.data.unseen is None:
             kept = "the last"
@@ -87,6 +95,7 @@ class RunTimer:
             config.epochs,
             done,
             evaluation=FORWARD * evaluated / config.batch_size / config.eval_every,
+            after=FORWARD * items_after(config, len(task.train), unseen, test) / config.batch_size,
             from_epoch=freeze_epochs if freeze_epochs < config.epochs else 0,
             most=config.patience is not None,
             kept="" if config.data == GIVEN else kept,
@@ -122,10 +131,10 @@ class RunTimer:
         return enough or self._timed >= ENOUGH_BATCHES
 
     def seconds(self, steps: int) -> float:
-        """Return how long the given number of steps takes, including evaluations."""
+        """Return how long the given number of steps takes, including evaluations, and what follows."""
         per_step = self._seconds / self._timed
         per_epoch = self.steps / self.epochs
-        return per_step * steps * (1 + self.evaluation / per_epoch)
+        return per_step * (steps * (1 + self.evaluation / per_epoch) + self.after)
 
     def about(self, seconds: float) -> str:
         """Return how long the run takes, as text."""
@@ -140,6 +149,18 @@ class RunTimer:
             self._timed += 1
             self._seconds += now - self._last
         self._last = now
+
+
+def items_after(config: TrainConfig, train: int, unseen: int, test: int) -> int:
+    """Return how many items are embedded after the last epoch, to choose a model and for the scores.
+
+    With a pretrained trunk, there are also the features before the training, and interpolated weights.
+    """
+    if config.data == GIVEN:  # of an estimator, which scores nothing
+        return 0
+    if config.starts_pretrained:
+        return 2 * train + 6 * unseen + 2 * test
+    return train + 2 * unseen + 2 * test
 
 
 def duration(seconds: float) -> str:

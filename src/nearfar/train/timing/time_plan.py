@@ -32,7 +32,7 @@ from ..start import START_ITEMS
 from ..trainer import TrainerInMemory
 from ..training_data import seen_sample
 from ..watchers import Watcher
-from .duration import duration
+from .duration import duration, items_after
 from .forecast import EnoughTimed
 from .time_limit import TimeLimit, TimePlan, TooFewMinutes
 
@@ -221,14 +221,8 @@ def steps_in_time(config: TrainConfig, speed: Speed, amounts: Amounts, left: flo
 
 
 def seconds_after(config: TrainConfig, speed: Speed, amounts: Amounts) -> float:
-    """Return the seconds of what follows after the last evaluation: comparing with what is cheaper, and scoring.
-
-    With a pretrained trunk, the features before the training are computed, too.
-    """
-    if config.starts_pretrained:
-        embedded = 2 * amounts.train + 6 * amounts.unseen + 2 * amounts.test
-    else:
-        embedded = amounts.train + 2 * amounts.unseen + 2 * amounts.test
+    """Return the seconds of what follows after the last evaluation: comparing with what is cheaper, and scoring."""
+    embedded = items_after(config, amounts.train, amounts.unseen, amounts.test)
     d = config.embedding_dim
     search = SECONDS_OF_PRODUCT * 2 * d * (amounts.test**2 + 6 * amounts.unseen**2)
     return SECONDS_AT_LEAST + speed.item * embedded + search + _seconds_of_forms(speed.features, amounts.train)
