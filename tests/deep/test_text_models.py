@@ -11,6 +11,7 @@ tokenizers = pytest.importorskip("tokenizers")
 from safetensors.torch import save_file
 
 from nearfar.data import open_items
+from nearfar.deep.networks import transformers_text_trunk
 from nearfar.deep.networks.tokens import Tokens
 from nearfar.deep.networks.transformers_text_trunk import pool_tokens
 from nearfar.deep.networks.trunks import find_preprocessing, make_trunk
@@ -310,6 +311,38 @@ def test_a_prompt_that_is_given_is_that_of_queries_and_documents_too(tmp_path):
     folder = write_model(tmp_path / "model", "bert", files)
     assert Tokens.of_folder(folder).prompts == {"query": ("query : ", 0), "document": ("passage : ", 0)}
     assert Tokens.of_folder(folder, {"prompt": "query"}).prompts == {}
+
+
+def test_texts_of_similar_length_are_computed_together(tmp_path, monkeypatch):
+    """Features and gradients are those of each text alone, and few places are padding, also in a training."""
+    trunk = transformers_text_trunk.build_text_trunk(new_model("bert").eval(), None, {})
+    lengths = torch.randint(1, 40, (24,), generator=torch.Generator().manual_seed(0))
+    lengths[5] = 0
+    rows = torch.where(torch.arange(40) < lengths[:, None], 5.0, -1.0)
+    alone = torch.cat([trunk(row[None]) for row in rows])
+    alone.square().sum().backward()
+    expected = [parameter.grad.clone() for parameter in trunk.parameters() if parameter.grad is not None]
+    trunk.zero_grad()
+    monkeypatch.setattr(transformers_text_trunk, "TOKENS_ON_PROCESSOR", 80)
+    shapes = []
+    trunk.inner.register_forward_pre_hook(
+        lambda _, args, given: shapes.append(given["input_ids"].shape), with_kwargs=True
+    )
+    together = trunk(rows)
+    together.square().sum().backward()
+    found = [parameter.grad for parameter in trunk.parameters() if parameter.grad is not None]
+    torch.testing.assert_close(together, alone, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+    assert all(shape.numel() <= 80 for shape in shapes)
+    assert sum(shape.numel() for shape in shapes) < 1.2 * lengths.sum()
+
+
+def test_a_text_is_cut_off_where_the_positions_of_its_model_end(tmp_path):
+    for name in ("bert", "roberta", "gpt2"):
+        folder = write_model(tmp_path / name, name, {})
+        limit = Tokens.of_folder(folder).max_tokens
+        assert limit == (47 if name == "roberta" else 48), name
+        make_trunk(f"transformers:{folder}", (limit,))
 
 
 def test_pooling_counts_only_the_tokens_of_each_text():

@@ -131,6 +131,25 @@ def test_a_network_of_rows_is_exported(tmp_path):
 
 
 @pytest.mark.slow
+def test_texts_are_embedded_as_the_documentation_says(runs, tmp_path, monkeypatch):
+    """In batches of any number and length, with the code of the page alone, embeddings are those of the library."""
+    monkeypatch.chdir(tmp_path)
+    export.export_run(runs / "texts", "texts.onnx")
+    assert {file.name for file in tmp_path.iterdir()} == {"texts.onnx", "texts.tokenizer.json"}
+    page = (Path(__file__).parents[2] / "docs/training.md").read_text()
+    (code,) = (block for block in re.findall(r"```python\n(.*?)```", page, re.S) if "texts.onnx" in block)
+    served = {}
+    exec(code, served)
+    texts = ["dark red", "bright", "green blue dark red", "red " * 40]
+    expected = nearfar.load(runs / "texts").embed(texts)
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    for n in (1, 2, 4):
+        np.testing.assert_allclose(served["embeddings"](texts[:n]), expected[:n], atol=1e-5)
+    empty = {"input_ids": np.zeros((1, 1), np.int64), "attention_mask": np.zeros((1, 1), np.int64)}
+    assert np.isfinite(served["session"].run(None, empty)[0]).all()
+
+
+@pytest.mark.slow
 def test_a_network_that_looks_its_numbers_up_is_exported(tmp_path, monkeypatch):
     """Rows of token ids: random numbers are no ids."""
     (tmp_path / "lookups.py").write_text(

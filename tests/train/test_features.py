@@ -12,6 +12,7 @@ from PIL import Image
 
 from nearfar.data import Dataset, open_dataset
 from nearfar.data.transforms.symmetries import with_symmetries
+from nearfar.deep.networks import transformers_text_trunk
 from nearfar.deep.networks.embedder import Embedder
 from nearfar.deep.networks.trunks import make_trunk
 from nearfar.train import features
@@ -98,7 +99,7 @@ def test_without_a_cache_of_ones_own_features_are_computed(tmp_path, monkeypatch
 
 
 def test_texts_are_embedded_by_length_within_a_budget_of_tokens(monkeypatch) -> None:
-    monkeypatch.setattr(features, "TOKENS_ON_PROCESSOR", 24)
+    monkeypatch.setattr(transformers_text_trunk, "TOKENS_ON_PROCESSOR", 24)
     lengths = np.random.default_rng(0).integers(0, 13, 40)
     rows = np.where(np.arange(12) < lengths[:, None], np.arange(12) + lengths[:, None], -1).astype(np.float32)
     seen = []

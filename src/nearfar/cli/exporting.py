@@ -27,20 +27,23 @@ def export(
     Parameters
     ----------
     source
-        The folder of a run (uint8 images in, embeddings out), or a learner saved as .safetensors (rows in).
+        The folder of a run (uint8 images, rows or tokens in, embeddings out), or a learner saved as .safetensors (rows
+        in).
     out
-        The .onnx file.
+        The .onnx file. For a network of texts, the tokenizer is written beside it, as NAME.tokenizer.json.
     int8
         Store the weights of a network as 8-bit integers: a quarter of the size, and nearly the same embeddings.
     """
     from ..io.sources import SourceKind, kind_of
     from ..models import load
-    from ..models.export import export_learner, export_run
+    from ..models.export import export_learner, export_run, tokenizer_beside
 
     kind = kind_of(source, SourceKind.RUN, SourceKind.LEARNER)
     if out.suffix != ".onnx":
         raise ValueError(f"--out: {out}: expected a file that ends in .onnx")
+    tokenizer = tokenizer_beside(out)
     check_out(out, overwrite=overwrite)
+    check_out(tokenizer, overwrite=overwrite)
     if kind is SourceKind.RUN:
         cosine = export_run(source, out, int8=int8, trust=trust)
     elif int8:
@@ -49,6 +52,8 @@ def export(
         export_learner(load(source), out)
     size = out.stat().st_size
     detail = f"{size / 1000:,.0f} kB" if size >= 1000 else f"{size} bytes"
+    if tokenizer.exists():
+        detail += f", with its tokenizer in {tokenizer}"
     if int8:
         say(f"{out}: {detail}; its embeddings have a mean cosine of {cosine:.4f} to those of {source}")
         return

@@ -1,4 +1,4 @@
-"""Export networks and linear learners as ONNX files, for servers and devices without Python.
+"""Export networks and linear learners as ONNX files, for servers and devices without nearfar.
 
 Every file is run by ONNX Runtime before it is kept, and must give what the library gives. Needs the extra `export`.
 """
@@ -22,12 +22,15 @@ from ..io.atomic_files import atomic_write
 from ..numerics.types import AnyArray
 
 if TYPE_CHECKING:
+    from ..deep.networks.embedder import Embedder
+    from ..deep.networks.tokens import Tokens
     from ..estimators.mahalanobis import Mahalanobis
     from ..train import TrainConfig
 
-__all__ = ["export_learner", "export_run"]
+__all__ = ["export_learner", "export_run", "tokenizer_beside"]
 
 ITEMS = 3  # of the trial; another number than the network is traced with
+TRIED_TOKENS = 7  # of a text of the trial, if the network takes as many
 PIXELS = (
     "upright as EXIF says, 16-bit grays by their upper byte, transparent pixels on white, RGB or gray by `channels`; "
     "{sides} to `resize`, {interpolation} and antialiased; then the central square of `size`"
@@ -45,11 +48,13 @@ def export_run(
     int8: bool = False,
     trust: str | Collection[str] = (),
 ) -> float:
-    """Write the network of a run as an ONNX file, from pixels to embeddings.
+    """Write the network of a run as an ONNX file, from pixels, rows or tokens to embeddings.
 
-    The input is ``images``, uint8 of shape (batch, S, S, C), or ``rows``, float32 of shape (batch, d). The output is
-    ``embeddings``, float32 of shape (batch, k), not normalized, to be compared by cosine distance. The metadata of the
-    file hold S, C, how images are resized to S, the column names of rows, and the settings of the run.
+    The input is ``images``, uint8 of shape (batch, S, S, C), or ``rows``, float32 of shape (batch, d), or for texts
+    ``input_ids`` and ``attention_mask``, int64 of shape (batch, length). The output is ``embeddings``, float32 of shape
+    (batch, k), not normalized, to be compared by cosine distance. The metadata of the file hold S, C, how images are
+    resized to S, the column names of rows, the prompt of texts, and the settings of the run. For texts, the tokenizer
+    is written beside it, into the file that `tokenizer_beside` names.
 
     Parameters
     ----------
@@ -78,8 +83,6 @@ def export_run(
         If ONNX cannot express a part of the network, or the embeddings of the file differ from those of the network.
     """
     require("torch", "onnx", "onnxscript", "onnxruntime")
-    import torch
-
     from ..train import TrainConfig, load_embedder
     from ..train.checkpoint import read_about, shape_of
     from ..train.loading import network_config
@@ -90,33 +93,95 @@ def export_run(
     unfold(embedder)  # runtimes do so themselves
     about = read_about(RunFolder(Path(run)).checkpoint(which))
     shape = shape_of(about)
-    columns = about.get("columns")
     config = network_config(TrainConfig.from_json(Path(run) / "config.json"), about)
-    images = len(shape) == 3
+    notes: dict[str, Any] = {"distance": "cosine", "objective": config.objective, "data": config.data}
+    if len(shape) == 1 and "tokenizer" in about:
+        return _export_texts(embedder, about, Path(run), out, notes, int8=int8)
+    network = _taking(embedder, "images" if len(shape) == 3 else "rows")
+    name, items, expected = _tried(network, shape)
+    if len(shape) == 3:
+        channels, size, _ = shape
+        notes |= {"size": size, "channels": channels, "resize": config.resize or size, **_resizing(config)}
+    elif about.get("columns"):
+        notes |= {"columns": about["columns"]}
+    trial = {name: items}
+    model = _traced(network, trial, ("batch",))
+    return _write(out, model, trial, expected, notes, int8=int8)
+
+
+def tokenizer_beside(out: str | os.PathLike[str]) -> Path:
+    """Return the file of the tokenizer that belongs to an exported network of texts.
+
+    >>> tokenizer_beside("texts.onnx").name
+    'texts.tokenizer.json'
+    """
+    return Path(out).with_suffix(".tokenizer.json")
+
+
+def _export_texts(
+    embedder: Embedder,
+    about: dict[str, Any],
+    run: Path,
+    out: str | os.PathLike[str],
+    notes: dict[str, Any],
+    *,
+    int8: bool,
+) -> float:
+    """Write a network of texts and its tokenizer, and return the mean cosine as `export_run`."""
+    import torch
+
+    from ..train.scoring import tokens_of
+
+    tokens = tokens_of(about, str(run), str(run))
+    limit = tokens.max_tokens
+    network = _taking(embedder, "input_ids")
+    trial = _tried_tokens(tokens, min(TRIED_TOKENS, limit))
+    with torch.inference_mode():
+        expected = network(*map(torch.from_numpy, trial.values())).numpy()
+    notes |= {"max_tokens": limit, "prompt": tokens.prompt}
+    model = _traced(network, trial, ("batch", "length"))
+    content = tokens.padded().encode()
+    cosine = _write(out, model, trial, expected, notes, int8=int8)
+    with atomic_write(tokenizer_beside(out)) as file:
+        file.write(content)
+    return cosine
+
+
+def _taking(embedder: Embedder, first_input: str) -> Any:
+    """Return a network in evaluation mode that takes the inputs of the file and returns embeddings."""
+    import torch
+    from torch import Tensor
+
+    from ..deep.networks.tokens import NO_TOKEN
 
     class Network(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.embedder = embedder
 
-        def forward(self, items: torch.Tensor) -> torch.Tensor:
-            if images:
-                floats = items.permute(0, 3, 1, 2).to(torch.float32) / 255
-            else:
-                floats = items
-            return self.embedder(floats).embedding
+    class OfImages(Network):
+        def forward(self, images: Tensor) -> Tensor:
+            return self.embedder(images.permute(0, 3, 1, 2).to(torch.float32) / 255).embedding
 
-    network = Network().eval()
-    name = "images" if images else "rows"
-    trial, expected = _tried(network, shape)
-    about = {"distance": "cosine", "objective": config.objective, "data": config.data}
-    if images:
-        channels, size, _ = shape
-        about |= {"size": size, "channels": channels, "resize": config.resize or size, **_resizing(config)}
-    elif columns:
-        about |= {"columns": columns}
-    model = _traced(network, torch.from_numpy(trial[:2].copy()), name)
-    return _write(out, model, name, trial, expected, about, int8=int8)
+    class OfRows(Network):
+        def forward(self, rows: Tensor) -> Tensor:
+            return self.embedder(rows).embedding
+
+    class OfTokens(Network):
+        def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+            rows = torch.where(attention_mask > 0, input_ids, NO_TOKEN).to(torch.float32)
+            return self.embedder(rows).embedding
+
+    return {"images": OfImages, "rows": OfRows, "input_ids": OfTokens}[first_input]().eval()
+
+
+def _tried_tokens(tokens: Tokens, length: int) -> dict[str, AnyArray]:
+    """Return random tokens of ITEMS texts of several lengths, as the inputs of a file."""
+    rng = np.random.default_rng(0)
+    ids = rng.integers(0, tokens.vocabulary_size, (ITEMS, length))
+    lengths = np.array([length, max(length // 2, 1), 1])
+    mask = np.arange(length) < lengths[:, None]
+    return {"input_ids": np.where(mask, ids, 0), "attention_mask": mask.astype(np.int64)}
 
 
 def _resizing(config: TrainConfig) -> dict[str, Any]:
@@ -147,25 +212,25 @@ def _resizing(config: TrainConfig) -> dict[str, Any]:
     }
 
 
-def _tried(network: Any, shape: tuple[int, ...]) -> tuple[AnyArray, AnyArray]:
-    """Return ITEMS random items, images for the shape (C, H, W) or rows, and their embeddings.
+def _tried(network: Any, shape: tuple[int, ...]) -> tuple[str, AnyArray, AnyArray]:
+    """Return "images" for the shape (C, H, W) or "rows", ITEMS random ones, and their embeddings.
 
     A network that looks the numbers of a row up, such as ids of words, fails on most; 0 and 1 are ids wherever any are.
     """
     import torch
 
-    def embedded(items: AnyArray) -> tuple[AnyArray, AnyArray]:
+    def embedded(name: str, items: AnyArray) -> tuple[str, AnyArray, AnyArray]:
         with torch.inference_mode():
-            return items, network(torch.from_numpy(items)).numpy()
+            return name, items, network(torch.from_numpy(items)).numpy()
 
     rng = np.random.default_rng(0)
     if len(shape) == 3:
         channels, height, width = shape
-        return embedded(rng.integers(0, 256, (ITEMS, height, width, channels), dtype=np.uint8))
+        return embedded("images", rng.integers(0, 256, (ITEMS, height, width, channels), dtype=np.uint8))
     try:
-        return embedded(rng.normal(size=(ITEMS, *shape)).astype(np.float32))
+        return embedded("rows", rng.normal(size=(ITEMS, *shape)).astype(np.float32))
     except (IndexError, RuntimeError, ValueError):
-        return embedded(rng.integers(0, 2, (ITEMS, *shape)).astype(np.float32))
+        return embedded("rows", rng.integers(0, 2, (ITEMS, *shape)).astype(np.float32))
 
 
 def export_learner(learner: Mahalanobis, out: str | os.PathLike[str]) -> None:
@@ -218,22 +283,24 @@ def export_learner(learner: Mahalanobis, out: str | os.PathLike[str]) -> None:
     if hasattr(learner, "mean_"):
         with nameless():
             expected = learner.transform(trial)
-    _write(out, model, "rows", trial, np.asarray(expected), about)
+    _write(out, model, {"rows": trial}, np.asarray(expected), about)
 
 
-def _traced(network: Any, items: Any, name: str) -> Any:
+def _traced(network: Any, trial: dict[str, AnyArray], free: tuple[str, ...]) -> Any:
+    """Return the network as a model of ONNX, whose inputs have any size in the first, `free`, dimensions."""
     import torch
 
-    batch = torch.export.Dim("batch")
+    sizes = {axis: torch.export.Dim(name) for axis, name in enumerate(free)}
+    items = tuple(torch.from_numpy(values[:2].copy()) for values in trial.values())
     with _quiet():
         try:
             program = torch.onnx.export(
                 network,
-                (items,),
+                items,
                 dynamo=True,
-                input_names=[name],
+                input_names=[*trial],
                 output_names=["embeddings"],
-                dynamic_shapes=({0: batch},),
+                dynamic_shapes=(sizes,) * len(items),
                 verbose=False,
             )
         except torch.onnx.errors.OnnxExporterError as error:
@@ -266,8 +333,7 @@ def _quiet() -> Iterator[None]:
 def _write(
     out: str | os.PathLike[str],
     model: Any,
-    name: str,
-    trial: AnyArray,
+    trial: dict[str, AnyArray],
     expected: AnyArray,
     about: dict[str, Any],
     *,
@@ -283,7 +349,10 @@ def _write(
     helper.set_model_props(model, {"nearfar": __version__, "about": json.dumps(about)})
     content = model.SerializeToString()
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    (found,) = session.run(["embeddings"], {name: trial})
+    try:
+        (found,) = session.run(["embeddings"], trial)
+    except Exception as error:  # it raises kinds of its own, such as InvalidArgument
+        raise ValueError(f"the exported network cannot be run ({_reason(error)})") from error
     lengths = np.linalg.norm(found, axis=1) * np.linalg.norm(expected, axis=1)
     cosine = float(np.mean(np.einsum("ij,ij->i", found, expected) / np.maximum(lengths, 1e-30)))
     if int8:

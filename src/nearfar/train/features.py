@@ -25,7 +25,7 @@ from ..data.readers.files import file_behind
 from ..data.transforms.symmetries import TurnedReader
 from ..deep.networks.embedder import Embedder
 from ..deep.networks.tokens import NO_TOKEN
-from ..deep.networks.transformers_text_trunk import TransformersTextTrunk
+from ..deep.networks.transformers_text_trunk import TransformersTextTrunk, batches_by_length, token_budget
 from ..io.atomic_files import atomic_write
 from ..io.cache import private_folder, read_entry
 from ..progress import counted
@@ -33,10 +33,6 @@ from .config import TrainConfig
 
 Floats = NDArray[np.float32]
 
-TOKENS_ON_PROCESSOR = 1024
-"""Number of tokens of a batch of texts on a CPU, with the padding: the activations of more leave its cache."""
-TOKENS_ON_ACCELERATOR = 2**15
-"""The same on a GPU: enough to use it fully."""
 FEATURES = "features"
 """Folder of the cache with the features of frozen trunks."""
 ON_ACCELERATOR = 256  # batch size that uses a GPU fully
@@ -139,8 +135,7 @@ def encode_texts(
     ndarray of float32, shape (n, k)
         Outputs of the function.
     """
-    budget = TOKENS_ON_PROCESSOR if torch.device(device).type == "cpu" else TOKENS_ON_ACCELERATOR
-    batches = batches_by_length((rows > NO_TOKEN).sum(1), budget)
+    batches = batches_by_length((rows > NO_TOKEN).sum(1), token_budget(torch.device(device)))
     found: Floats | None = None
     with torch.inference_mode():
         for places, length in counted(batches, "embedding", len(batches)):
@@ -149,25 +144,6 @@ def encode_texts(
                 found = np.empty((len(rows), part.shape[1]), np.float32)
             found[places] = part
     return np.empty((0, 0), np.float32) if found is None else found
-
-
-def batches_by_length(lengths: NDArray[np.integer[Any]], budget: int) -> list[tuple[NDArray[np.intp], int]]:
-    """Return the places of texts of similar length, the longest first, and the length of the longest of them.
-
-    A batch has at most `budget` tokens with its padding, or one text.
-
-    >>> [(places.tolist(), length) for places, length in batches_by_length(np.array([1, 5, 2, 4]), 8)]
-    [([1], 5), ([3, 2], 4), ([0], 1)]
-    """
-    order = np.argsort(-lengths, kind="stable")
-    batches = []
-    begin = 0
-    while begin < len(order):
-        length = max(int(lengths[order[begin]]), 1)
-        end = begin + max(budget // length, 1)
-        batches.append((order[begin:end], length))
-        begin = end
-    return batches
 
 
 def embed(

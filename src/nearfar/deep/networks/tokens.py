@@ -139,6 +139,21 @@ class Tokens:
         with_marks = self._tokenizer.encode(prompt)
         return len(with_marks.ids) - with_marks.special_tokens_mask[-1]
 
+    @property
+    def vocabulary_size(self) -> int:
+        """Number of different tokens."""
+        return int(self._tokenizer.get_vocab_size())
+
+    def padded(self) -> str:
+        """Return the content of a `tokenizer.json` that cuts long texts off, and pads short ones at the right."""
+        self._tokenizer.enable_truncation(self.max_tokens, direction=self._side)
+        self._tokenizer.enable_padding(direction="right")
+        try:
+            return str(self._tokenizer.to_str())
+        finally:
+            self._tokenizer.no_truncation()
+            self._tokenizer.no_padding()
+
     def rows(self, texts: Sequence[str], length: int | None = None) -> NDArray[np.float32]:
         """Return the token numbers of texts, (n, length), padded with -1.
 
@@ -171,7 +186,11 @@ def _positions(folder: Path) -> int:
     except (OSError, ValueError):
         return MAX_TOKENS
     settings = config.get("text_config", config) if isinstance(config, dict) else {}
-    number = settings.get("max_position_embeddings") if isinstance(settings, dict) else None
+    if not isinstance(settings, dict):
+        return MAX_TOKENS
+    number = settings.get("max_position_embeddings")
+    if number is None and "t5" not in str(settings.get("model_type")):  # whose positions are relative
+        number = settings.get("n_positions")  # of GPT-2 and its family
     if not isinstance(number, int) or number < 1:
         return MAX_TOKENS
     padding = settings.get("pad_token_id")

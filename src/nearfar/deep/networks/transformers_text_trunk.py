@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import msgspec
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -20,6 +22,10 @@ from .weights import TrunkError, load_weights
 LAYER_FILES = ("model.safetensors", "pytorch_model.bin")
 FEWEST = 1e-9
 """Least sum of the weights of a mean, as in sentence-transformers; it is smaller only without tokens."""
+TOKENS_ON_PROCESSOR = 512
+"""Number of tokens of a batch of texts on a CPU, with the padding: the activations of more leave its cache."""
+TOKENS_ON_ACCELERATOR = 2**15
+"""The same on a GPU: enough to use it fully."""
 
 
 class ToUnitLength(nn.Module):
@@ -52,8 +58,25 @@ class TransformersTextTrunk(TransformersTrunk):
         return hidden
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return the (n, D) features of rows of token numbers (n, L), padded with -1."""
-        rows = _without_padding(images)
+        """Return the (n, D) features of rows of token numbers (n, L), padded with -1.
+
+        Texts of similar length are computed together. An exported network computes all of them at once, as they are
+        padded.
+        """
+        if torch.compiler.is_exporting() or not len(images):
+            return self._features(images)
+        lengths = (images > NO_TOKEN).sum(1).cpu().numpy()
+        batches = batches_by_length(lengths, token_budget(images.device))
+        if len(batches) == 1:
+            return self._features(images[:, : batches[0][1]])
+        order = torch.from_numpy(np.concatenate([places for places, _ in batches])).to(images.device)
+        of_batches = order.split([len(places) for places, _ in batches])
+        parts = [
+            self._features(images[places, :length]) for places, (_, length) in zip(of_batches, batches, strict=True)
+        ]
+        return torch.cat(parts)[order.argsort()]
+
+    def _features(self, rows: Tensor) -> Tensor:
         outputs = self._outputs(rows)
         parts = [self._pooled(outputs, rows, mode) for mode in self.pooling.modes]
         features: Tensor = self.layers(torch.cat(parts, dim=1))
@@ -104,7 +127,8 @@ def pool_tokens(tokens: Tensor, counted: Tensor, mode: str) -> Tensor:
         place = counted.int().argmax(1)
         if mode == "lasttoken":
             place = counted.shape[1] - 1 - counted.flip(1).int().argmax(1)
-        return tokens[torch.arange(len(tokens), device=tokens.device), place]
+        number = torch.arange(tokens.shape[0], device=tokens.device)  # len() would fix the size of an exported batch
+        return tokens[number, place]
     weights = counted.to(tokens.dtype)
     if mode == "weightedmean":
         weights = weights * torch.arange(1, counted.shape[1] + 1, device=tokens.device)
@@ -123,10 +147,28 @@ def _layer(layer: Dense | LayerNorm | UnitLength) -> nn.Module:
     return nn.Sequential(OrderedDict(linear=linear, activation=getattr(nn, layer.activation)()))
 
 
-def _without_padding(rows: Tensor) -> Tensor:
-    """Return the rows without the columns at the end in which no text has a token; at least one column remains."""
-    longest = int(_places(rows).sum(1).max()) if len(rows) else 1
-    return rows[:, :longest]
+def token_budget(device: torch.device) -> int:
+    """Return the number of tokens of a batch of texts that a device computes fastest."""
+    return TOKENS_ON_PROCESSOR if device.type == "cpu" else TOKENS_ON_ACCELERATOR
+
+
+def batches_by_length(lengths: NDArray[np.integer[Any]], budget: int) -> list[tuple[NDArray[np.intp], int]]:
+    """Return the places of texts of similar length, the longest first, and the length of the longest of them.
+
+    A batch has at most `budget` tokens with its padding, or one text.
+
+    >>> [(places.tolist(), length) for places, length in batches_by_length(np.array([1, 5, 2, 4]), 8)]
+    [([1], 5), ([3, 2], 4), ([0], 1)]
+    """
+    order = np.argsort(-lengths, kind="stable")
+    batches = []
+    begin = 0
+    while begin < len(order):
+        length = max(int(lengths[order[begin]]), 1)
+        end = begin + max(budget // length, 1)
+        batches.append((order[begin:end], length))
+        begin = end
+    return batches
 
 
 def _places(rows: Tensor) -> Tensor:
