@@ -6,6 +6,7 @@ import csv
 import json
 import shutil
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from nearfar.deep.networks.tokens import Tokens
 from nearfar.deep.networks.trunks import find_preprocessing, make_trunk
 from nearfar.deep.networks.weights import TrunkError
 from nearfar.io.scores_file import baseline_of, read_scores
-from nearfar.train import TrainConfig, TrainError, embed_run, evaluate_run, recipe, train
+from nearfar.train import TrainConfig, TrainError, embed_run, evaluate_run, recipe, text_trunks, train
 from nearfar.train.checkpoint import load_tensors, read_about, save_tensors
 from nearfar.train.defaults import defaults_note
 from nearfar.train.rungs.ladder import config_for, ladder, runs_ladder_by_default
@@ -145,6 +146,26 @@ def test_a_text_model_has_the_recipe_of_texts_and_is_the_baseline(run, bert, tab
     name, baseline = baseline_of(scored)
     assert name == "features of the pretrained trunk"
     assert baseline["map_at_r"] > 0
+
+
+def test_texts_get_the_first_text_model_in_the_cache_of_the_hub(bert, table, tmp_path, monkeypatch):
+    constants = pytest.importorskip("huggingface_hub").constants
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    asked = TrainConfig.of(data=str(table), device="cpu")
+    with pytest.raises(
+        TrainError, match=r"for texts, auto is the first of these models .*all-MiniLM-L6-v2.* give --tr"
+    ):
+        settle(asked)
+    for name in text_trunks.TEXT_TRUNKS[3:0:-2]:
+        folder = tmp_path / f"models--{name.replace('/', '--')}"
+        (folder / "refs").mkdir(parents=True)
+        (folder / "refs" / "main").write_text("0" * 40)
+        shutil.copytree(bert, folder / "snapshots" / ("0" * 40))
+        config = settle(asked).config
+        assert config.trunk == f"transformers:{folder / 'snapshots' / ('0' * 40)}"
+        assert config.starts_pretrained
+        page = (Path(__file__).parents[2] / "docs" / "items.md").read_text()
+        assert all(f"`{name}`" in page for name in text_trunks.TEXT_TRUNKS)
 
 
 @pytest.mark.parametrize("step", ["frozen", "whitened"])

@@ -135,7 +135,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     trunk : str
         Network before the embedding layer: conv4, mlp, identity, bn_inception, googlenet, resnet50, spd, timm:NAME,
         transformers:NAME or package.module:factory. "auto" chooses mlp for rows, conv4 for images, and for photographs
-        a timm model whose pretrained weights are in the local cache.
+        a timm model whose pretrained weights are in the local cache, for texts a text model that is there.
     text_trunk : str, optional
         A second network for the texts of images, transformers:FOLDER of a text model with its tokenizer, or of a model
         of images and texts. The data are then a table of pairs, with the columns `path` and `text`, and photos are

@@ -16,6 +16,7 @@ from ..data import Dataset, Task
 from .config import TrainConfig, TrainError
 from .recipes import recipe
 from .task import sampled_sizes
+from .text_trunks import cached_text_trunk
 
 PHOTO_SIDE = 64  # smallest shorter side of a photograph in pixels
 PHOTO_SHARE = 0.9  # smallest share of the images with such a side, so that single thumbnails change nothing
@@ -61,7 +62,8 @@ def chosen_trunk(config: TrainConfig, task: Task) -> dict[str, Any]:
     """Return the trunk for "auto", and whether it is pretrained, as settings; none if a trunk is named.
 
     That is `mlp` for rows and `conv4` for images; for photographs a model of timm whose pretrained weights are in the
-    local cache. With `pretrained=True`, images of any kind get the first of `PHOTO_TRUNKS`, which may be downloaded.
+    local cache, and for texts the first of `TEXT_TRUNKS` there. With `pretrained=True`, images of any kind get the
+    first of `PHOTO_TRUNKS`, which may be downloaded.
 
     Raises
     ------
@@ -70,6 +72,9 @@ def chosen_trunk(config: TrainConfig, task: Task) -> dict[str, Any]:
     """
     if config.trunk != "auto":
         return {}
+    if task.train.kind == "row" and task.train.texts is not None:
+        found = cached_text_trunk()
+        return {} if found is None else {"trunk": found}
     if task.train.kind == "row":
         if config.pretrained is True:
             detail = "there is no pretrained network for any rows; leave it out, or name a trunk"

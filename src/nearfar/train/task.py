@@ -26,6 +26,7 @@ from ..io.training_marks import TrainingMarks
 from ..quoting import count_of
 from ..trust import named_by
 from .config import TrainConfig, TrainError
+from .text_trunks import TEXT_TRUNKS, cached_text_trunk
 
 TRANSFORMERS = re.compile(r"(\s*transformers:)([^()\s]+)")
 SMALL_TRUNKS = ("conv4", "mlp", "identity", "spd")  # trunks that are commonly used with photographs of 84x84 pixels
@@ -86,7 +87,13 @@ def _padded(dataset: Dataset, length: int) -> Dataset:
 def text_tokens(config: TrainConfig, start: Path | None = None) -> Tokens:
     """Return the tokenizer of a config, with the prompt that its folder or the options of its trunk give."""
     folder = tokenizer_folder(config, start)
-    return Tokens.of_folder(folder, parse_trunk(config.text_trunk or config.trunk)[1])
+    return Tokens.of_folder(folder, parse_trunk(given_text_trunk(config))[1])
+
+
+def given_text_trunk(config: TrainConfig) -> str:
+    """Return the trunk of the texts of a config; for "auto", the model in the cache of the hub if there is one."""
+    given = config.text_trunk or config.trunk
+    return (cached_text_trunk() or given) if given == "auto" else given
 
 
 def tokenizer_folder(config: TrainConfig, start: Path | None = None) -> Path:
@@ -98,7 +105,11 @@ def tokenizer_folder(config: TrainConfig, start: Path | None = None) -> Path:
         If that trunk is not a model of transformers in a folder.
     """
     setting = "trunk" if config.text_trunk is None else "text_trunk"
-    given = config.text_trunk or config.trunk
+    given = given_text_trunk(config)
+    if given == "auto":
+        models = some(TEXT_TRUNKS)
+        detail = f"for texts, auto is the first of these models that is in the cache of the hub, and none is: {models}"
+        raise TrainError(f"config: {setting}: {detail}; download one, or give --trunk transformers:FOLDER")
     kind, _, name = parse_trunk(given)[0].partition(":")
     folder = Path(resolve_source(name, start)) if name else None
     if kind != "transformers" or folder is None or not folder.is_dir():
