@@ -37,6 +37,7 @@ class LinkNames(SphinxPostTransform):
     def run(self, **kwargs: Any) -> None:
         self.addresses = addresses_of(self.env, self.app.builder)
         self.commands = [name.removeprefix("nearfar ") for name in self.addresses if name.startswith("nearfar ")]
+        self.options = options_of(self.env)
         for kind in (nodes.literal, nodes.title_reference):  # title references: `name` in docstrings
             for code in list(self.document.findall(kind)):
                 if not is_linked_already(code) and is_ours(code):
@@ -48,11 +49,16 @@ class LinkNames(SphinxPostTransform):
 
     def link(self, code: nodes.TextElement, text: str, addresses: dict[str, str] | None = None) -> None:
         pieces = find_targets(text, addresses or self.addresses, self.commands)
+        option = re.match(r"--[a-z][a-z-]+(?= |=|$)", text)
+        if option and option[0] in self.options:
+            pieces = [(option[0], self.options[option[0]]), (text[option.end() :], "")]
         here = self.env.docname
         if not any(target for _, target in pieces):
             return
         code.clear()
         for piece, target in pieces:
+            if not piece:
+                continue
             if not target or target == here or target.startswith(f"{here}#"):
                 code += nodes.Text(piece)
             else:
@@ -77,6 +83,20 @@ def addresses_of(env: Any, builder: Any) -> dict[str, str]:
     if COMMANDS_PAGE in env.found_docs:
         for command in re.findall(r"^\.\. _nearfar-([a-z]+):", Path(env.doc2path(COMMANDS_PAGE)).read_text(), re.M):
             addresses[f"nearfar {command}"] = f"{COMMANDS_PAGE}#nearfar-{command}"
+    return addresses
+
+
+def options_of(env: Any) -> dict[str, str]:
+    """Return the address of each option: that of `nearfar train`, or else of the only command that has it."""
+    owners: dict[str, list[tuple[str, str]]] = {}
+    for (program, name), (page, anchor) in env.get_domain("std").progoptions.items():
+        if program is not None and program.startswith("nearfar "):
+            owners.setdefault(name, []).append((program, f"{page}#{anchor}"))
+    addresses = {}
+    for name, places in owners.items():
+        chosen = dict(places).get("nearfar train") or (places[0][1] if len(places) == 1 else "")
+        if chosen:
+            addresses[name] = chosen
     return addresses
 
 

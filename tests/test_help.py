@@ -17,6 +17,7 @@ from nearfar.cli.setting_texts import setting_defaults, setting_texts
 from nearfar.io.formats import accepted
 from nearfar.report import compare
 from nearfar.train import TrainConfig
+from tools.commands import commands_page
 
 from .drawn_photos import THINGS, draw_photos, photo
 from .test_cli import COMMANDS, run
@@ -46,6 +47,35 @@ def options_of(command):
     """The options of a command, by their names in Python; those of a group of options stand for themselves."""
     known = cli.app[command].assemble_argument_collection(parse_docstring=True)
     return {argument.field_info.name: argument for argument in known if not argument.children}
+
+
+def test_the_reference_of_the_command_line_has_every_option():
+    sections = dict(
+        re.findall(r"^\.\. program:: nearfar ([a-z]+)\n(.*?)(?=^\.\. _nearfar|\Z)", commands_page(), re.M | re.S)
+    )
+    assert set(sections) == set(COMMANDS)
+    for command, section in sections.items():
+        listed = re.findall(r"^\.\. option:: (.*)$", section, re.M)
+        for name, argument in options_of(command).items():
+            shown = argument.names[0] if argument.index is None else argument.names[0].lstrip("-").upper()
+            assert any(re.match(rf"{shown}( |,|$)", head) for head in listed), (command, name)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_o_is_short_for_out_and_what_is_written_can_be_overwritten(command):
+    known = cli.app[command].assemble_argument_collection(parse_docstring=True)
+    for argument in known:
+        assert ("-o" in argument.names) == ("--out" in argument.names), argument.names
+    names = {name for argument in known for name in argument.names}
+    folders_and_pages = ("train", "report", "data")  # a run is continued or refused, a page is replaced
+    assert "--out" not in names or "--overwrite" in names or command in folders_and_pages
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_completion_of_a_shell_knows_the_commands(shell, capsys, monkeypatch):
+    code, script, _ = run(capsys, monkeypatch, "completion", shell)
+    assert code == 0
+    assert all(command in script for command in COMMANDS)
 
 
 def test_help_says_of_a_setting_what_its_docstring_says():

@@ -19,6 +19,7 @@ from pathlib import Path
 from textwrap import dedent, indent
 from typing import Any
 
+from commands import commands_page
 from generate import FAMILIES
 
 import nearfar
@@ -214,6 +215,7 @@ def write(folder: Path, captions: dict[str, str] | None = None) -> None:
         pages[method.name] += related_section(method, related[method.name])
     pages |= {slug(title): shared_page(title, classes) for title, classes in SHARED.items()}
     pages |= {slug(title): package_page(title, module) for title, module in PACKAGES.items()}
+    pages["commands"] = commands_page()
     pages["index"] = index_page(families)
     for name, text in pages.items():
         path = folder / f"{name}.rst"
@@ -534,5 +536,5 @@ def index_page(families: dict[str, list[Method]]) -> str:
             takes = INPUTS.get(method.takes, method.takes)
             lines += [f"   * - :ref:`{method.name}`", *(f"     - {cell}" for cell in (name, paper, takes))]
         lines += [""]
-    pages = [slug(title) for title in (*families, *SHARED, *PACKAGES)]
+    pages = ["commands", *(slug(title) for title in (*families, *SHARED, *PACKAGES))]
     return "\n".join([*lines, ".. toctree::", "   :hidden:", "", *(f"   {page}" for page in pages), ""])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +15,9 @@ import pytest
 
 from nearfar.report import Items, Other, build_report, compare, write_comparison
 from nearfar.report.search_page import Line, Near, write_search_page
+from nearfar.report.suspects_page import write_suspects
 
-from .conftest import SECTIONS, full_content
+from .conftest import NASTY, SECTIONS, digits, full_content
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 QUIET = (
@@ -85,6 +88,60 @@ def test_a_comparison_of_two_models_fits_the_window(tmp_path: Path, width: int) 
     assert flaws == [0, 0, 0, 0]
 
 
+def test_the_script_sorts_filters_and_shows_neighbors(full_report: Path, tmp_path: Path) -> None:
+    steps = """
+      const done = {};
+      const table = document.querySelector("table.hardest");
+      const recalls = () => [...table.tBodies[0].rows].map(row => row.cells[1].textContent);
+      const ascending = recalls();
+      table.querySelectorAll(".sort")[1].click();
+      table.querySelectorAll(".sort")[1].click();
+      done.sorted = recalls().join() === ascending.reverse().join();
+      document.querySelector("#map [data-item]").dispatchEvent(new MouseEvent("click", {bubbles: true}));
+      done.panel = document.querySelectorAll(".panel li").length;
+      const [kind] = document.querySelectorAll("#map input");
+      kind.value = "ü/Ω";
+      kind.dispatchEvent(new Event("input"));
+      done.dimmed = document.querySelectorAll("#map .other").length;
+      document.documentElement.dataset.done = JSON.stringify(done);
+    """
+    copy = tmp_path / "stepped.html"
+    copy.write_text(without_policy(full_report).replace("</body>", f"<script>{steps}</script></body>"))
+    elements, console, _ = load(copy, tmp_path)
+    assert not console
+    done = json.loads(unescape(re.findall(r'data-done="([^"]*)"', elements)[0]))
+    items = digits()
+    assert done == {"sorted": True, "panel": 9, "dimmed": int((items.labels != NASTY.index("ü/Ω")).sum())}
+
+
+def test_decisions_on_suspects_are_kept_on_reload_and_made_by_keys(tmp_path: Path) -> None:
+    items = Items(np.zeros((3, 2)), np.zeros(3, int), (NASTY[0], "dog"), ["a.jpg", "</script><b>.jpg", "c.jpg"])
+    lines = [Line(Near(k, "0.9"), [Near(0, "")]) for k in range(3)]
+    page = write_suspects(tmp_path / "a.html", lines, items, ["dog"] * 3, title="pets")
+    steps = """
+      const press = key => document.body.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true}));
+      if (!sessionStorage.again) {
+        sessionStorage.again = "yes";
+        for (const key of ["j", "2", "j", "3", "k"]) press(key);
+        const another = document.querySelectorAll(".another")[2];
+        another.value = "wolf";
+        another.dispatchEvent(new Event("input", {bubbles: true}));
+        location.reload();
+      } else {
+        document.documentElement.dataset.done = [...document.querySelectorAll(".decide")].map(decision).join();
+      }
+    """
+    page.write_text(without_policy(page).replace("</body>", f"<script>{steps}</script></body>"))
+    elements, console, _ = load(page, tmp_path)
+    assert not console
+    assert 'data-done="dog,remove,wolf"' in elements
+
+
+def without_policy(page: Path) -> str:
+    """The page without the policy that keeps a browser from running the scripts of these tests."""
+    return re.sub(r'<meta http-equiv="Content-Security-Policy".*?>', "", page.read_text())
+
+
 def test_tall_and_wide_pictures_are_shown_whole(tmp_path: Path) -> None:
     shapes = [(60, 20, 3), (20, 60, 3), (30, 30, 3)]
     items = Items(np.zeros((3, 2)), np.zeros(3, int), ("cat",), list("abc"), lambda i: np.zeros(shapes[i], np.uint8))
@@ -99,14 +156,14 @@ def test_the_table_of_a_comparison_fits_a_window(tmp_path: Path) -> None:
     name = "CrossBatchMemory(loss=mylosses:FarthestFirst(temperature=0.25,miner=BatchHard()),size=256)"
     page = write_comparison(compare({name: [run | {"recall_at": {1: 0.5}} for run in runs]}), tmp_path / "a.html")
     script = "const [s] = document.querySelectorAll('.scroll'); s.dataset.over = s.scrollWidth - s.clientWidth"
-    page.write_text(page.read_text().replace("</body>", f"<script>{script}</script></body>"))
+    page.write_text(without_policy(page).replace("</body>", f"<script>{script}</script></body>"))
     assert 'data-over="0"' in load(page, tmp_path)[0]
 
 
 def probed(page: Path, folder: Path, width: int) -> list[int]:
     """Images; those that are broken; pixels beyond the window; empty sections; images that their frame cuts."""
     copy = folder / "probed.html"
-    copy.write_text(page.read_text().replace("</body>", PROBE + "</body>"))
+    copy.write_text(without_policy(page).replace("</body>", PROBE + "</body>"))
     elements, _, _ = load(copy, folder, width)
     probe = re.search(r'data-probe="(\d+) (\d+) (\d+) (\d+) (\d+)"', elements)
     assert probe is not None

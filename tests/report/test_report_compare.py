@@ -65,7 +65,7 @@ def test_html_is_self_contained_and_escaped(tmp_path: Path) -> None:
     path = write_comparison(compare(RUNS, baseline=RAW, note="<i>x</i>"), tmp_path / "table.html")
     page = read_page(path)
     assert page.sections == ["compare"]
-    assert "http" not in path.read_text()
+    assert "http:" not in path.read_text()
     assert "A | <b>B</b>" in page.text
     assert "0.600 ± 0.248" in page.text
     assert not page.all("b")

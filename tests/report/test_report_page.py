@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import re
 from dataclasses import replace
+from hashlib import sha256
+from html import unescape
 from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.spatial.distance import cdist
 
 from nearfar.report import Items, ReportContent, build_report
+from nearfar.report.analysis import analyze
 from nearfar.report.content import Curve, FeatureWeights
 from nearfar.report.page import MAX_PAGE_BYTES
 from nearfar.report.plots import Plotter
@@ -41,11 +47,12 @@ def test_all_sections_are_there_and_linked(full_report: Path) -> None:
 
 def test_nothing_is_loaded_from_elsewhere(full_report: Path) -> None:
     text = full_report.read_text()
-    assert "http" not in text
+    assert not re.search("https?:", text)
     assert "@import" not in text
     assert all(target.startswith("#") for target in re.findall(r"url\(([^)]*)\)", text))
     for tag, attrs in read_page(full_report).tags:
-        assert tag not in {"script", "iframe", "object", "embed", "base"}
+        assert tag not in {"iframe", "object", "embed", "base"}
+        assert tag != "script" or "src" not in attrs
         assert not [name for name in attrs if name.startswith("on")]
         for name in ("src", "href", "xlink:href"):
             assert (attrs.get(name) or "#").startswith(("#", "data:"))
@@ -64,11 +71,55 @@ def test_every_picture_has_an_alternative_text(full_report: Path) -> None:
 
 def test_text_of_users_is_escaped_and_complete(full_report: Path) -> None:
     page = read_page(full_report)
-    assert not page.all("script")
+    assert [attrs.get("type") for attrs in page.all("script")] == ["application/json", None]  # data, and our script
     assert all("onerror" not in attrs for _, attrs in page.tags)
     for name in NASTY:
         assert name.rpartition("/")[2] in page.text
     assert "x<y" in page.text
+
+
+def test_a_browser_runs_the_script_of_the_page_and_no_other(full_report: Path) -> None:
+    (policy,) = [attrs["content"] for attrs in read_page(full_report).all("meta") if "http-equiv" in attrs]
+    (script,) = re.findall(r"<script>(.*?)</script>", full_report.read_text(), re.S)
+    digest = base64.b64encode(sha256(script.encode()).digest()).decode()
+    assert policy == f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    assert not re.search(r"innerHTML|insertAdjacent|document\.write|eval\(", script)  # names become text, not elements
+
+
+def test_the_map_knows_the_neighbors_of_its_items(full_report: Path) -> None:
+    content = full_content()
+    assert content.queries is not None
+    (text,) = re.findall(r'<script type="application/json" id="map-data">(.*?)</script>', full_report.read_text())
+    data = json.loads(text)
+    assert sorted(data["classes"]) == sorted(NASTY)
+    assert len(data["items"]) == len(content.queries)
+    distances = cdist(content.queries.embeddings, content.queries.embeddings, "cosine")
+    np.fill_diagonal(distances, np.inf)
+    for i, (name, kind, near) in enumerate(data["items"]):
+        assert name == content.queries.names[i]
+        assert data["classes"][kind] == content.queries.class_name(i)
+        assert [place for place, _ in near] == np.argsort(distances[i], kind="stable")[:8].tolist()
+
+
+def test_every_class_is_listed_with_its_interval(full_report: Path) -> None:
+    content = full_content()
+    assert content.queries is not None
+    (table,) = re.findall(r'<table class="hardest".*?</table>', full_report.read_text(), re.S)
+    rows = re.findall(r'<tr><th scope="row">(.*?)</th><td class="number">(.*?)</td>', table)
+    assert sorted(unescape(name) for name, _ in rows) == sorted(NASTY)
+    assert [float(recall) for _, recall in rows] == sorted(float(recall) for _, recall in rows)
+
+
+def test_headline_scores_have_intervals_of_classes(tmp_path: Path) -> None:
+    content = replace(full_content(), intervals=None)
+    shown = read_page(build_report(content, tmp_path / "report.html")).text
+    analysis = analyze(content)
+    assert {"recall_at_1", "recall_at_8", "precision_at_2", "map_at_r"} <= analysis.intervals.keys()
+    low, high = analysis.intervals["map_at_r"]
+    assert low < flat_scores(content.scores)["map_at_r"] < high
+    assert f"95% interval {low:.3f}–{high:.3f}" in shown
+    other = replace(content, scores={"recall_at": {1: 0.123}})  # of another protocol: not the mean of these queries
+    assert "recall_at_1" not in analyze(other).intervals
 
 
 def test_color_is_never_the_only_sign(full_report: Path) -> None:

@@ -1,7 +1,7 @@
 """The command line.
 
 ``nearfar data | inspect | train | fit | evaluate | embed | index | search | serve | duplicates | suspects | adapt |
-report | card | compare | export | list | doctor``.
+report | card | compare | export | list | doctor | completion``.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from ..quoting import PATH, shorten
 from ..train.launching import LAUNCHER, leave_message
 from . import (
     adapting,
+    completing,
     describing,
     diagnosing,
     embedding,
@@ -96,6 +97,7 @@ app.command(describing.card, group=SHARE)
 app.command(exporting.export, group=SHARE)
 app.command(listing.list_methods, name="list", group=INFORM)
 app.command(diagnosing.doctor, group=INFORM)
+app.command(completing.completion, group=INFORM)
 for flag in ("--help", "--version"):
     app[flag].group = INFORM
 

@@ -21,6 +21,7 @@ from .options import (
     VERIFICATION,
     Distance,
     ItemOptions,
+    Overwrite,
     Quiet,
     Trust,
     with_default,
@@ -78,6 +79,7 @@ def evaluate(
     theory: Annotated[bool, Parameter(group=RETRIEVAL)] = False,
     trust: Trust = (),
     out: Annotated[Path | None, Parameter(name=["--out", "-o"], group=RUN)] = None,
+    overwrite: Overwrite = False,
     json: Annotated[bool, Parameter(group=RUN)] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -144,7 +146,7 @@ def evaluate(
         Print these as JSON instead of a table.
     """
     if out is not None:
-        check_json_file(out)
+        check_json_file(out, overwrite=overwrite)
     options: dict[str, Any] = {"pairs": pairs, "far": fars, "ks": ks, "rerank": rerank, "group-by": group_by}
     check_protocol(protocol, options | {"dims": dims, "storage": storage, "theory": theory})
     if group_score is not None and group_by is None:
@@ -177,11 +179,11 @@ def evaluate(
         say(as_json(found.data) if json else found.text)
 
 
-def check_json_file(out: Path) -> None:
+def check_json_file(out: Path, *, overwrite: bool) -> None:
     """Refuse a file for the scores that cannot be written, before anything is scored."""
     if out.suffix != ".json":
         raise ValueError(f"--out: {out}: expected a file that ends in .json")
-    check_out(out, overwrite=True)
+    check_out(out, overwrite=overwrite)
 
 
 def check_theory(source: Path, data: str | None) -> None:

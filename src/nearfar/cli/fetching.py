@@ -47,7 +47,7 @@ def data(
 
         if out.suffix != ".zip":
             raise ValueError(f"--out: {out}: expected a file that ends in .zip")
-        check_out(out)
+        check_out(out, overwrite=True)
         if out.exists():  # `fetch` would take it for the data set
             raise ValueError(f"--out: {out} exists; choose another name, or remove it")
     path = fetch(name, full=full, url=url, out=out)

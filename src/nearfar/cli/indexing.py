@@ -82,7 +82,7 @@ def index(
     from ..index.building import build
 
     if source is not None and not is_folder(out) and not is_address(out):
-        check_out(out)
+        check_out(out, overwrite=True)  # `build` refuses an existing index, except for --add, --remove and --overwrite
     with images_from(*items.images), trusting(*trust):
         line = build(
             source,

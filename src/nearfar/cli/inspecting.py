@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from ..io.untrusted import images_from
 from ..quoting import count_of
 from .encoding import say
-from .options import ABOUT_DATA, DATA, FORECAST, RUN, ItemOptions, SplitOptions, setting
+from .options import ABOUT_DATA, DATA, FORECAST, RUN, ItemOptions, Overwrite, SplitOptions, setting
 from .outputs import check_out
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def inspect(
     items: ItemOptions = ItemOptions(),
     partial: Annotated[bool, setting("partial", DATA)] = False,
     out: Annotated[Path | None, Parameter(name=["--out", "-o"], group=RUN)] = None,
+    overwrite: Overwrite = False,
     time: Annotated[bool, Parameter(group=FORECAST)] = False,
     recipe: Annotated[str | None, Parameter(group=FORECAST)] = None,
     settings: Annotated[tuple[str, ...], Parameter(name="--set", show_default=False, group=FORECAST)] = (),
@@ -66,7 +67,7 @@ def inspect(
     chosen = given(split, items, data=data, seed=seed, partial=partial or None)
     validation = make_config(chosen | changed, recipe).validation if changed else None
     if out is not None:
-        check_out(out)
+        check_out(out, overwrite=overwrite)
     how: dict[str, Any] = {"test": split.test, "test_classes": split.test_classes, "split": split.split or "classes"}
     how |= {"label": items.label, "name": items.name, "skip_bad": items.skip_bad, "partial": partial, "seed": seed}
     how["validation"] = validation

@@ -55,7 +55,7 @@ def with_option_names(message: str, options: Mapping[str, str]) -> str:
 
 def options_of(app: App, command: str) -> dict[str, str]:
     """Return the option for each argument of a command; settings of a training without an option are set by --set."""
-    found = {}
+    found: dict[str, str] = {}
     if command in WITH_SETTINGS:
         found |= {name: f"{SET}{name}" for name in setting_texts()}
     if command in app:

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from ..data.items import NamedReader
 
 
-def check_out(out: Path, name: str = "--out", *, overwrite: bool = True) -> None:
+def check_out(out: Path, name: str = "--out", *, overwrite: bool) -> None:
     """Create the folder of an output file. Raise early, before the work, if the file cannot be written.
 
-    Pages and tables may be replaced. Inputs of other commands, such as learners, are replaced only with --overwrite.
+    Pages (.html), which only people read, are replaced. All other files are replaced only with --overwrite.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ def check_out(out: Path, name: str = "--out", *, overwrite: bool = True) -> None
     name : str
         Name of the option.
     overwrite : bool
-        Whether an existing file may be replaced.
+        Whether an existing file that is no page may be replaced.
 
     Raises
     ------
@@ -34,7 +34,7 @@ def check_out(out: Path, name: str = "--out", *, overwrite: bool = True) -> None
     """
     if out.is_dir():
         raise ValueError(f"{name}: {out} is a folder; expected the name of a file")
-    if out.exists() and not overwrite:
+    if out.exists() and not overwrite and out.suffix != ".html":
         raise ValueError(f"{name}: {out} exists; pass --overwrite to replace it")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -47,13 +47,13 @@ def check_out(out: Path, name: str = "--out", *, overwrite: bool = True) -> None
 TABLES = (".csv", ".tex", ".md")
 
 
-def check_table(path: Path) -> None:
+def check_table(path: Path, *, overwrite: bool) -> None:
     """Raise early, before the trainings, if the file for the table has another ending or cannot be written."""
     if path.suffix not in TABLES:
         raise ValueError(
             f"--table: {path}: expected a file that ends in .csv, .tex or .md; --out is the folder of the runs"
         )
-    check_out(path, name="--table")
+    check_out(path, name="--table", overwrite=overwrite)
 
 
 def remark_outside(pictures: NamedReader) -> None:

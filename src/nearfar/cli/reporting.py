@@ -54,7 +54,7 @@ def report(
     if out is not None:
         if out.suffix not in (".html", ".htm"):
             raise ValueError(f"--out: {out}: expected a file that ends in .html")
-        check_out(out)
+        check_out(out, overwrite=True)
     files = [source] if against is None else [source, against]
     with images_from(*items.images), trusting(*trust):
         how: dict[str, Any] = {"seen_too": seen_too, "distance": distance}

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from ..io.untrusted import images_from
 from ..trust import trusting
 from .encoding import say
-from .options import NEIGHBORS, QUERIES, RUN, Trust
+from .options import NEIGHBORS, QUERIES, RUN, Overwrite, Trust
 from .outputs import check_out, remark_outside
 
 
@@ -25,6 +25,7 @@ def search(
     exclude_self: Annotated[bool, Parameter(group=NEIGHBORS)] = False,
     run: Annotated[Path | None, Parameter(group=QUERIES)] = None,
     out: Annotated[Path | None, Parameter(name=["--out", "-o"], group=RUN)] = None,
+    overwrite: Overwrite = False,
     label: Annotated[str | None, Parameter(group=QUERIES)] = None,
     name: Annotated[str | None, Parameter(group=QUERIES)] = None,
     images: Annotated[tuple[Path, ...], Parameter(name="--images", show_default=False, group=QUERIES)] = (),
@@ -83,7 +84,7 @@ def search(
     from ..workflows.searching import search_lines
 
     if out is not None:
-        check_page_or_table(out)
+        check_page_or_table(out, overwrite=overwrite)
     with images_from(*images), trusting(*trust):
         lines = search_lines(
             file,
@@ -112,6 +113,7 @@ def duplicates(
     k: Annotated[int, Parameter(name="-k")] = 20,
     group_by: Annotated[str, Parameter(show_default=False)] = "",
     out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
+    overwrite: Annotated[bool, Parameter(help="Replace an existing OUT.")] = False,
     images: Annotated[tuple[Path, ...], Parameter(name="--images", show_default=False)] = (),
 ) -> None:
     """Find near duplicates in an index, and mark those with different classes.
@@ -144,13 +146,13 @@ def duplicates(
         say(describe_nearest(file, k, group_by))
         return
     if out is not None:
-        check_page_or_table(out)
+        check_page_or_table(out, overwrite=overwrite)
     with images_from(*images):
         say(describe_duplicates(file, within, out, group_by, on_outside=remark_outside))
 
 
-def check_page_or_table(out: Path) -> None:
+def check_page_or_table(out: Path, *, overwrite: bool) -> None:
     """Refuse a file that does not end in .csv or .html, or that cannot be written."""
     if out.suffix not in (".csv", ".html"):
         raise ValueError(f"--out: {out}: expected a .csv or an .html file")
-    check_out(out)
+    check_out(out, overwrite=overwrite)

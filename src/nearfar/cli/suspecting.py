@@ -96,4 +96,4 @@ def check_task(
     if out.suffix not in suffixes:
         raise ValueError(f"--out: {out}: expected a file that ends in {' or '.join(suffixes)}")
     # a table may hold decisions that were typed into it; a page holds none
-    check_out(out, overwrite=overwrite or out.suffix == ".html")
+    check_out(out, overwrite=overwrite)

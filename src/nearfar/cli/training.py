@@ -137,8 +137,9 @@ def compare(
     data: Annotated[str, ABOUT_DATA],
     *,
     objectives: Objectives = (),
-    out: Annotated[Path, Parameter(group=RUN)],
-    table: Annotated[Path | None, Parameter(name=["--table", "-o"], group=COMPARISON)] = None,
+    out: Out,
+    table: Annotated[Path | None, Parameter(group=COMPARISON)] = None,
+    overwrite: Annotated[bool, Parameter(group=COMPARISON, help="Replace an existing TABLE.")] = False,
     seeds: Annotated[int | None, Parameter(group=COMPARISON)] = None,
     jobs: Annotated[int, Parameter(group=RUN)] = 1,
     split: SplitOptions = SplitOptions(),
@@ -187,7 +188,7 @@ def compare(
     from ..workflows.comparing import reproduce_table
 
     if table is not None:
-        check_table(table)
+        check_table(table, overwrite=overwrite)
     chosen = given(training, split, items, data=data)
     recipe = training.recipe
     if recipe is not None and is_table(recipe):

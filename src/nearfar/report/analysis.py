@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,9 @@ from ..evaluation import Verification, verify
 from .content import ReportContent
 from .pair_distances import PairDistances, measure_pairs
 from .paired_models import Against, compare_neighbors
+from .per_class import ClassRow, class_rows, score_intervals
 from .retrieval import Confusion, QueryNeighbors, class_recall, confusions, query_neighbors, random_rows, worst_rows
+from .score_rows import flat_scores
 from .spectrum import Spectrum, spectrum
 from .tsne import LIMIT, TILES, map_items, map_positions
 
@@ -53,6 +56,8 @@ class Analysis:
     spectrum: Spectrum | None = None
     map: FlatMap | None = None
     against: Against | None = None
+    classes: Sequence[ClassRow] = ()
+    intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 def analyze(content: ReportContent) -> Analysis:
@@ -75,6 +80,8 @@ def analyze(content: ReportContent) -> Analysis:
         spectrum=spectrum(queries.embeddings),
         map=_map(content, failures),
         against=against,
+        classes=class_rows(failures.retrieved) if failures is not None else (),
+        intervals=score_intervals(failures.retrieved, flat_scores(content.scores)) if failures is not None else {},
     )
 
 

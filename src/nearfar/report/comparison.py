@@ -321,7 +321,8 @@ def write_comparison(comparison: Comparison, path: str | Path, *, title: str = "
     title : str
         Heading.
     """
-    from .page import template, write
+    from .page import script_of, template, write
 
-    page = template("comparison").render(title=title, section=comparison.html(), note=comparison.note)
+    values = {"title": title, "section": comparison.html(), "note": comparison.note, **script_of("tables")}
+    page = template("comparison").render(**values)
     return write(Path(path), page.encode(errors="replace"))

@@ -38,6 +38,8 @@ class Items:
         Function from i to item i, a uint8 image (H, W, C) or a row (d,), for the pictures.
     groups : ndarray, shape (n,), optional
         Camera, video or the like of each item, as in `nearfar.evaluation.evaluate`.
+    columns : sequence of str, optional
+        Names of the columns, if the items are rows of a table.
     """
 
     embeddings: NDArray[Any]
@@ -46,6 +48,7 @@ class Items:
     names: Sequence[str] = ()
     read: Reader | None = None
     groups: NDArray[Any] | None = None
+    columns: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if self.embeddings.ndim != 2 or len(self.embeddings) != len(self.labels):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable
+from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +19,9 @@ from .analysis import Analysis, analyze
 from .content import ReportContent
 from .paired_section import compared, verdict
 from .pictures import Thumbnails
-from .plots import Plotter
+from .plots import Html, Plotter
 from .retrieval import class_recall
-from .score_rows import ScoreRow, score_rows
+from .score_rows import ScoreRow, score_intervals_of, score_rows
 from .sections import Drawings, Section
 
 MAX_PAGE_BYTES = 4_800_000  # maximum size of the file, if possible
@@ -49,6 +52,8 @@ def build_report(content: ReportContent, path: str | Path) -> Path:
     'report.html'
     """
     analysis = analyze(content)
+    if not score_intervals_of(content):
+        content = replace(content, intervals=analysis.intervals)
     return write(Path(path), shrink_to_limit(lambda side: render(content, analysis, side)))
 
 
@@ -73,6 +78,7 @@ def render(content: ReportContent, analysis: Analysis, side: int) -> str:
         tiles=[s for key in HEADLINES for s in score_rows(content) if s.key == key],
         headline=headline(content),
         findings=findings(content, analysis),
+        **script_of("tables", "map"),
     )
 
 
@@ -82,8 +88,8 @@ def all_sections(content: ReportContent, analysis: Analysis, drawings: Drawings)
         sections.scores(content),
         compared(content, analysis.against, drawings),
         sections.neighbors(analysis.failures, drawings),
-        sections.confused(analysis.failures, drawings),
-        sections.flat_map(content, analysis.map, drawings),
+        sections.confused(analysis, drawings),
+        sections.flat_map(content, analysis, drawings),
         sections.distances(content, analysis, drawings),
         sections.directions(analysis, drawings),
         sections.features(content),
@@ -182,6 +188,19 @@ def template(name: str) -> Any:
     )
     environment.filters["significant"] = significant
     return environment.get_template(f"{name}.html.j2")
+
+
+def script_of(*names: str) -> dict[str, str]:
+    """Return the script of a page, and the policy by which a browser runs this script and no other.
+
+    Names of files and classes come from strangers. Templates escape them, and the policy would keep a script among them
+    from running even if one did not.
+    """
+    folder = Path(__file__).parent / "templates"
+    script = "".join((folder / f"{name}.js").read_text(encoding="utf-8") for name in names)
+    digest = base64.b64encode(sha256(script.encode()).digest()).decode()
+    policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    return {"script": Html(script), "policy": policy}
 
 
 def write(path: Path, page: bytes) -> Path:

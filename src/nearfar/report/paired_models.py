@@ -1,10 +1,8 @@
 """Comparison of two models on the same queries: which queries each answers, and intervals of score differences.
 
     D = sum_q (s_q - s'_q) / n                    s_q, s'_q: a score of query q by this model and by the other
-    var D = C / (C - 1) sum_c (S_c - n_c D)^2 / n^2      S_c: the sum of s - s' over the n_c queries of class c of C
 
-The queries of one class are not independent, because a hard class makes all of them hard. So the sample consists of
-classes, and the 95% interval is Student's with C - 1 degrees of freedom.
+The interval of D is that of the mean of s_q - s'_q in `per_class`.
 """
 
 from __future__ import annotations
@@ -18,6 +16,7 @@ from numpy.typing import NDArray
 
 from ..numerics.types import Array
 from .content import Items, Other
+from .per_class import average_precision, interval_over_classes
 from .retrieval import QueryNeighbors, query_neighbors, worst_rows
 
 NUMBERED = re.compile(r"(.*)\[\d+\]", re.DOTALL)  # names that `Dataset.from_array` gives to items without names
@@ -116,30 +115,7 @@ def compare_neighbors(retrieved: QueryNeighbors, other: Other) -> Against:
 
 def difference(this: Array, other: Array, labels: NDArray[np.int64]) -> Difference:
     """Means of two scores of each query (n,), and the interval of their difference over classes."""
-    from scipy.special import stdtrit
-
-    n = len(labels)
-    members = np.bincount(labels)
-    by_class = np.bincount(labels, weights=this - other)[members > 0]
-    members = members[members > 0]
-    d = float((this - other).mean())
-    c = len(members)
-    interval = None
-    if c > 1:
-        half = stdtrit(c - 1, 0.975) * np.sqrt(c / (c - 1) * np.square(by_class - d * members).sum()) / n
-        interval = (d - float(half), d + float(half))
-    return Difference(float(this.mean()), float(other.mean()), interval)
-
-
-def average_precision(retrieved: QueryNeighbors) -> Array | None:
-    """Return the average precision over the R nearest of each query (q,); None if some were not computed."""
-    R = retrieved.relevant
-    if R.max() > retrieved.depth:
-        return None
-    right = retrieved.right[:, : R.max()] & (np.arange(R.max()) < R[:, None])
-    precision = np.cumsum(right, axis=1) / np.arange(1, R.max() + 1)
-    means: Array = (precision * right).sum(axis=1) / R
-    return means
+    return Difference(float(this.mean()), float(other.mean()), interval_over_classes(this - other, labels))
 
 
 def _check_same(items: Items, other: Items, name: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -146,6 +146,19 @@ class Plotter:
             chart.axes.tick_params(axis="x", pad=8)  # away from the 0% of the other axis
         return chart.svg
 
+    def precision_recall(self, verification: Verification, *, alt: str) -> Html:
+        """Share of pairs of one class among the accepted pairs, over the share of pairs of one class accepted."""
+        with self.chart(alt) as chart:
+            recall, precision = precision_and_recall(verification)
+            share = verification.n_similar / (verification.n_similar + verification.n_dissimilar)
+            chart.axes.plot(recall, precision, color=ACCENT)
+            chart.axes.axhline(share, color=MUTED, linewidth=1, linestyle=":")
+            chart.axes.set(xlim=(0, 1.01), ylim=(0, 1.03), xlabel="recall: same class accepted", ylabel="precision")
+            chart.axes.tick_params(axis="x", pad=8)  # away from the 0% of the other axis
+            chart.axes.xaxis.set_major_formatter(_percent)
+            chart.axes.yaxis.set_major_formatter(_percent)
+        return chart.svg
+
     def spectrum(self, spectrum: Spectrum, *, alt: str) -> Html:
         """Share of the variance along each direction (bars) and accumulated (line)."""
         with self.chart(alt) as chart:
@@ -174,24 +187,24 @@ class Plotter:
             chart.axes.set(xlabel="class, hardest first", ylabel="Recall@1", ylim=(0, 1.08), xlim=(edges[0], edges[-1]))
         return chart.svg
 
-    def points(self, groups: Mapping[str, NDArray[np.float64]], *, alt: str) -> Html:
-        """A map of points (m, 2) per group, each group with its own color and mark."""
-        with self.chart(alt, (9.6, 6.4)) as chart:
-            for (name, points), color, mark in zip(groups.items(), [*PALETTE, MUTED], [*MARKS, "."], strict=False):
-                chart.axes.scatter(
-                    points[:, 0], points[:, 1], s=16, c=color, marker=mark, label=name, linewidths=0, alpha=0.85
-                )
-            chart.axes.set(xticks=[], yticks=[])
-            chart.axes.spines[:].set_visible(False)
-        return chart.svg
-
 
 LINES = (ACCENT, SECOND, MUTED, INK)
 DASHES = ("-", "--", ":", "-.")
 NAMES = ("same class", "different classes")
 # Okabe and Ito's color-blind-safe colors, in an order that keeps neighbors apart.
 PALETTE = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b8a800", "#8c6bb1")
-MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
+
+
+def precision_and_recall(verification: Verification) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the recall, ascending, and the precision of the pairs that thresholds accept.
+
+    precision = t S / (t S + f D)        t, f: shares accepted of the S pairs of one class and of the D pairs of two
+    """
+    far, tar = np.asarray(verification.curve)
+    right = tar * verification.n_similar
+    wrong = far * verification.n_dissimilar
+    accepted = (right + wrong) > 0
+    return tar[accepted], right[accepted] / (right + wrong)[accepted]
 
 
 def _percent(value: float, _: Any = None) -> str:

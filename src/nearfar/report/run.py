@@ -256,6 +256,7 @@ def _items(arrays: Mapping[str, NDArray[Any]], prefix: str, dataset: Dataset | N
         names=names,
         read=dataset.read if dataset is not None and same else None,
         groups=arrays.get(f"{prefix}groups"),
+        columns=dataset.columns if dataset is not None and same else (),
     )
     changed = dataset is not None and not same
     return items, "The report has no pictures, because the data have changed since the evaluation." if changed else ""

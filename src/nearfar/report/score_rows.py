@@ -86,7 +86,7 @@ def score_rows(content: ReportContent) -> list[ScoreRow]:
     scores = flat_scores(content.scores)
     baseline = flat_scores(content.baseline)
     chance = flat_scores(content.chance or as_mapping(content.scores).get("chance"))
-    intervals = content.intervals or as_mapping(content.scores).get("intervals") or {}
+    intervals = score_intervals_of(content)
     rows = []
     for key, value in scores.items():
         described = describe(key)
@@ -94,6 +94,11 @@ def score_rows(content: ReportContent) -> list[ScoreRow]:
             continue
         rows.append(ScoreRow(key, *described, value, baseline.get(key), chance.get(key), intervals.get(key)))
     return sorted(rows, key=lambda row: _order(row.key))
+
+
+def score_intervals_of(content: ReportContent) -> Mapping[str, tuple[float, float]]:
+    """Return the 95% intervals by the names of the scores."""
+    return content.intervals or as_mapping(content.scores).get("intervals") or {}
 
 
 def describe(key: str) -> tuple[str, str] | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .content import Items
-from .page import shrink_to_limit, template, write
+from .page import script_of, shrink_to_limit, template, write
 from .pictures import Thumbnails
 
 SHOWN_LINES = 200  # maximum number of lines of pictures
@@ -63,7 +63,8 @@ def write_search_page(
             first = Thumbnails(queries, side, like=results)
         rows = [line_values(line, first, results) for line in lines[:SHOWN_LINES]]
         marked = any(item["kind"] for row in rows for item in row["found"])
-        return template("found").render(title=title, note=note, rows=rows, marked=marked, total=len(lines))
+        script = script_of("tables", "lines")
+        return template("found").render(title=title, note=note, rows=rows, marked=marked, total=len(lines), **script)
 
     return write(Path(path), shrink_to_limit(render))
 

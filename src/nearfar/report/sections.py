@@ -7,28 +7,34 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ..evaluation import Verification
 from ..quoting import significant
-from .analysis import MAX_VERIFIED_QUERIES, Analysis, Failures, FlatMap
+from .analysis import MAX_VERIFIED_QUERIES, Analysis, Failures
 from .attention import attention_map, center_square, overlay
-from .content import Curve, ReportContent
+from .content import Curve, Items, ReportContent
 from .pictures import GRAY, Picture, Thumbnails, image_picture, map_canvas
-from .plots import PALETTE, Html, Plotter
-from .retrieval import Confusion, QueryNeighbors, class_recall
+from .plots import PALETTE, Html, Plotter, precision_and_recall
+from .retrieval import Confusion, QueryNeighbors
 from .score_rows import ScoreRow, facts, score_rows
 
 SHOWN_NEIGHBORS = 8  # neighbors shown for each query
 CROSSINGS = 4  # examples shown for each pair of confused classes
 SHOWN_FEATURES = 20
+MAX_CLASS_ROWS = 2_000  # rows of the table of classes; scores.json has all of them
+MAX_COLUMN_NAMES = 48  # names of columns below the pictures of rows
 LABELS = {
     "against": "Comparison",
-    "confused": "Confused classes",
+    "confused": "Classes",
     "spectrum": "Directions",
     "ladder": "Ladder",
     "theory": "Seen and unseen",
     "setup": "Settings",
 }
 """Names of sections in the menu, where the anchor would not be understood."""
+MARKS = ("dot", "square", "up", "diamond", "down", "plus", "cross", "star")
+"""Symbols of the map for the colored classes."""
 DISTANCES = {
     "cosine": "cosine distance, 0 (same direction) to 2 (opposite)",
     "euclidean": "Euclidean distance, from 0",
@@ -86,6 +92,8 @@ def neighbors(failures: Failures | None, drawings: Drawings) -> Section | None:
         "wrong": int((first > 1).sum()),
         "lost": int((first > shown).sum()),
         "shown": shown,
+        "columns": list(retrieved.queries.columns[:MAX_COLUMN_NAMES]),
+        "n_columns": len(retrieved.queries.columns),
         "worst": [_query(failures, int(row), drawings) for row in failures.worst],
         "random": [_query(failures, int(row), drawings) for row in failures.random],
     }
@@ -109,7 +117,11 @@ def _query(failures: Failures, row: int, drawings: Drawings) -> dict[str, Any]:
 def query_values(retrieved: QueryNeighbors, row: int, drawings: Drawings) -> dict[str, Any]:
     """Return the template's values for a query."""
     i = int(retrieved.kept[row])
-    return {"picture": _picture(drawings.queries, i), "class": retrieved.queries.class_name(i)}
+    return {
+        "picture": _picture(drawings.queries, i),
+        "class": retrieved.queries.class_name(i),
+        "name": retrieved.queries.name(i),
+    }
 
 
 def neighbor(retrieved: QueryNeighbors, row: int, place: int, drawings: Drawings) -> dict[str, Any]:
@@ -119,28 +131,29 @@ def neighbor(retrieved: QueryNeighbors, row: int, place: int, drawings: Drawings
         "picture": _picture(drawings.gallery, j),
         "right": bool(retrieved.right[row, place]),
         "class": retrieved.gallery.class_name(j),
+        "name": retrieved.gallery.name(j),
         "distance": significant(float(retrieved.distances[row, place]), 3),
     }
 
 
-def confused(failures: Failures | None, drawings: Drawings) -> Section | None:
-    """Pairs of confused classes, and the recall of every class."""
+def confused(analysis: Analysis, drawings: Drawings) -> Section | None:
+    """Pairs of confused classes, and the scores of every class."""
+    failures = analysis.failures
     if failures is None:
         return None
-    classes, recall, counts = class_recall(failures.retrieved)
-    hardest = np.lexsort((-counts, recall))[:5]
-    names = failures.retrieved.queries.classes
+    rows = analysis.classes
+    recall = np.array([row.recall for row in rows])
     mean = float(failures.retrieved.right[:, 0].mean())
-    alt = f"Recall@1 of {len(classes):,} classes in ascending order, {recall.min():.3f} to {recall.max():.3f}"
+    alt = f"Recall@1 of {len(rows):,} classes in ascending order, {recall.min():.3f} to {recall.max():.3f}"
     values = {
         "pairs": [_confused(failures, pair, drawings) for pair in failures.confused],
-        "chart": drawings.plotter.class_recall(recall, mean, alt=alt) if len(classes) > 1 else "",
-        "n_classes": len(classes),
-        "n": int(counts.sum()),
-        "hardest": [(str(names[classes[c]]), float(recall[c]), int(counts[c])) for c in hardest],
+        "chart": drawings.plotter.class_recall(recall, mean, alt=alt) if len(rows) > 1 else "",
+        "n_classes": len(rows),
+        "n": sum(row.queries for row in rows),
+        "rows": rows[:MAX_CLASS_ROWS],
         "perfect": int((recall == 1).sum()),
     }
-    return Section("confused", "Confused classes", values)
+    return Section("confused", "Classes", values)
 
 
 def _confused(failures: Failures, pair: Confusion, drawings: Drawings) -> dict[str, Any]:
@@ -164,38 +177,88 @@ def _confused(failures: Failures, pair: Confusion, drawings: Drawings) -> dict[s
     }
 
 
-def flat_map(content: ReportContent, shown: FlatMap | None, drawings: Drawings) -> Section | None:
+def flat_map(content: ReportContent, analysis: Analysis, drawings: Drawings) -> Section | None:
     """A map of the embedding, drawn with the images if the items are images."""
+    shown = analysis.map
     if shown is None or content.queries is None:
         return None
     items = content.queries
-    colors = dict(zip(shown.colored, PALETTE, strict=False))
     labels = items.labels[shown.index]
-    n_classes = len(np.unique(labels))
+    present = np.unique(labels)
+    colors = dict(zip(shown.colored, PALETTE, strict=False))
+    marks = dict(zip(shown.colored, MARKS, strict=False))
+    images = drawings.queries is not None and items.shows_images()
     values = {
         "n": len(shown.index),
         "all": len(items),
-        "n_classes": n_classes,
-        "legend": [(str(items.classes[c]), color) for c, color in colors.items()],
-        "hardest": n_classes > len(colors),
+        "n_classes": len(present),
+        "legend": [(str(items.classes[c]), color, marks[c]) for c, color in colors.items()],
+        "hardest": len(present) > len(colors),
         "gray": GRAY,
         "seed": content.seed,
-        **_drawn_map(content, shown, colors, drawings),
+        "images": images,
+        "alt": f"Map of {len(labels):,} items; similar embeddings lie close together.",
+        "data": _map_data(content, analysis, present),
     }
+    if images:
+        assert drawings.queries is not None
+        frames = [colors.get(int(c)) for c in labels]
+        values["canvas"] = map_canvas(drawings.queries, shown.index, shown.positions, frames)
+        values["titles"] = [_title(items, int(i)) for i in shown.index]
+    else:
+        values["points"] = [
+            (
+                round(20 + 960 * float(x), 1),
+                round(640 - 620 * float(y), 1),
+                colors.get(int(c), GRAY),
+                marks.get(int(c), "dot"),
+                _title(items, int(i)),
+            )
+            for (x, y), c, i in zip(shown.positions, labels, shown.index, strict=True)
+        ]
     return Section("map", "Map of the embedding", values)
 
 
-def _drawn_map(content: ReportContent, shown: FlatMap, colors: dict[int, str], drawings: Drawings) -> dict[str, Any]:
+def _title(items: Items, i: int) -> str:
+    kind = items.class_name(i)
+    return f"{items.name(i)}, {kind}" if kind else items.name(i)
+
+
+def _map_data(content: ReportContent, analysis: Analysis, present: NDArray[np.int64]) -> dict[str, Any]:
+    """Return what the script of the map reads: classes, and the name, class and nearest neighbors of each item.
+
+    A neighbor is its place on the map, or its name and class if it is not on the map, and its distance.
+    """
     items = content.queries
     assert items is not None
-    labels = items.labels[shown.index]
-    if drawings.queries is None or not items.shows_images():
-        groups = {str(c): shown.positions[labels == c] for c in colors}
-        groups["other"] = shown.positions[~np.isin(labels, list(colors))]
-        return {"points": drawings.plotter.points(groups, alt=f"Map of {len(labels):,} items as points")}
-    frames = [colors.get(int(c)) for c in labels]
-    canvas = map_canvas(drawings.queries, shown.index, shown.positions, frames)
-    return {"canvas": canvas, "titles": [items.class_name(int(i)) for i in shown.index]}
+    assert analysis.map is not None
+    shown = analysis.map.index
+    number = {int(c): k for k, c in enumerate(present)}
+    nearest: list[list[list[Any]]] = [[] for _ in shown]
+    if analysis.failures is not None:
+        retrieved = analysis.failures.retrieved
+        row_of = {int(i): row for row, i in enumerate(retrieved.kept)}
+        place_of = {int(i): place for place, i in enumerate(shown)} if retrieved.gallery is items else {}
+        for place, i in enumerate(shown):
+            row = row_of.get(int(i))
+            if row is not None:
+                nearest[place] = [
+                    _near(retrieved, row, k, place_of) for k in range(min(SHOWN_NEIGHBORS, retrieved.depth))
+                ]
+    return {
+        "classes": [str(items.classes[c]) for c in present],
+        "items": [
+            [items.name(int(i)), number[int(items.labels[i])], near] for i, near in zip(shown, nearest, strict=True)
+        ],
+    }
+
+
+def _near(retrieved: QueryNeighbors, row: int, k: int, place_of: Mapping[int, int]) -> list[Any]:
+    j = int(retrieved.index[row, k])
+    distance = significant(float(retrieved.distances[row, k]), 3)
+    if j in place_of:
+        return [place_of[j], distance]
+    return [retrieved.gallery.name(j), retrieved.gallery.class_name(j), distance]
 
 
 def distances(content: ReportContent, analysis: Analysis, drawings: Drawings) -> Section | None:
@@ -211,6 +274,7 @@ def distances(content: ReportContent, analysis: Analysis, drawings: Drawings) ->
     rates = ", ".join(f"{tar:.1%} at {far:.3%}" for far, tar in verification.tar_at.items())
     unit = DISTANCES.get(content.distance, content.distance)
     values = {
+        "precision": drawings.plotter.precision_recall(verification, alt=_precision_text(verification)),
         "chart": drawings.plotter.histograms(pairs, alt=alt, unit=unit, threshold=threshold),
         "curve": drawings.plotter.accepts(
             verification, alt=f"Accepted pairs of one class, by the rate of false accepts: {rates}"
@@ -224,6 +288,12 @@ def distances(content: ReportContent, analysis: Analysis, drawings: Drawings) ->
         "seed": content.seed,
     }
     return Section("distances", "Distances within and across classes", values)
+
+
+def _precision_text(verification: Verification) -> str:
+    recall, precision = precision_and_recall(verification)
+    points = ", ".join(f"{np.interp(r, recall, precision):.1%} at {r:.0%}" for r in (0.1, 0.5, 0.9))
+    return f"Precision of accepted pairs by their recall: {points}"
 
 
 def directions(analysis: Analysis, drawings: Drawings) -> Section | None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .content import Items
-from .page import shrink_to_limit, template, write
+from .page import script_of, shrink_to_limit, template, write
 from .pictures import Thumbnails
 from .search_page import SHOWN_LINES, Line, line_values
 
@@ -39,6 +39,12 @@ def write_suspects(
         pictures = Thumbnails(items, side)
         shown = zip(lines[:SHOWN_LINES], suggested, strict=False)
         rows = [line_values(line, pictures, pictures) | {"suggested": other} for line, other in shown]
-        return template("suspects").render(title=f"Doubtful labels in {title}", rows=rows, total=len(lines))
+        return template("suspects").render(
+            title=f"Doubtful labels in {title}",
+            rows=rows,
+            total=len(lines),
+            classes=sorted({str(name) for name in items.classes} - {""}),
+            **script_of("suspects"),
+        )
 
     return write(Path(path), shrink_to_limit(render))
