@@ -5,18 +5,19 @@ import signal
 
 import numpy as np
 import pytest
+import torch
 from safetensors.torch import save_file
 
 from nearfar.data import Dataset, Task
 from nearfar.deep.networks.trunks import make_trunk
-from nearfar.train import TrainConfig, TrainError, evaluate_run, train
+from nearfar.train import TrainConfig, TrainError, evaluate_run, load_embedder, train
 from nearfar.train.checkpoint import read_about
 from nearfar.train.optim import rate_factor
 from nearfar.train.run import RunFolder
 from nearfar.train.settle import Plan
 from nearfar.train.timing import time_plan as plan
 from nearfar.train.timing.forecast import EnoughTimed
-from nearfar.train.timing.time_limit import TimeLimit, TimePlan
+from nearfar.train.timing.time_limit import TimeLimit, TimePlan, TooFewMinutes
 from nearfar.train.timing.time_plan import Amounts, BatchTimes, Speed, planned, seconds_after, steps_in_time
 from nearfar.train.watchers import Watcher
 
@@ -83,9 +84,9 @@ def test_minutes_are_a_number_above_zero(minutes, rows, tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--minutes", "0"], "minutes: expected a number above 0, such as 4 or 0.5, got 0.0"),
-        (["--minutes", "nan"], "minutes: expected a number above 0, such as 4 or 0.5, got nan"),
-        (["--minutes=-4"], "minutes: expected a number above 0, such as 4 or 0.5, got -4.0"),
+        (["--minutes", "0"], "--minutes: expected a number above 0, such as 4 or 0.5, got 0.0"),
+        (["--minutes", "nan"], "--minutes: expected a number above 0, such as 4 or 0.5, got nan"),
+        (["--minutes=-4"], "--minutes: expected a number above 0, such as 4 or 0.5, got -4.0"),
         (["--minutes", "4", "--devices", "2"], "--minutes: works on one device, got --devices 2"),
         (["--minutes", "4", "--ladder", "full"], "--minutes: does not work with --ladder full, which takes as long as"),
         (["--minutes", "4", "--resume"], "--minutes: works only at the start of a run; with --resume, it continues"),
@@ -173,8 +174,9 @@ def test_a_machine_that_becomes_slower_ends_the_training_with_the_best_checkpoin
     clock = Clock()
     monkeypatch.setattr(plan, "measure", lambda *_: (speed(0.01, item=0.0), 2))
     found = train(rows, tmp_path / "run", minutes=TimeLimit(0.5, clock), watchers=[Ticking(clock, 5.0)])
-    assert found.step == 6  # after 30 s less what is kept for the scores
-    assert f"The time is over after 6 of the {found.config.steps} planned batches" in capsys.readouterr().err
+    # after 30 s less what is kept for the scores, which are expected to take longer, too
+    assert found.step == 5
+    assert f"The time is over after 5 of the {found.config.steps} planned batches" in capsys.readouterr().err
     assert found.best_epoch > 0
     assert found.best is not None
     assert evaluate_run(found).scores.map_at_r > 0
@@ -257,9 +259,44 @@ def test_a_resumed_run_has_no_minutes(rows, tmp_path):
 
 def test_a_plan_knows_when_the_last_batch_has_to_end():
     clock = Clock()
-    found = TimePlan(photos(), after=20.0, sentence="", limit=TimeLimit(1, clock))
+    found = TimePlan(photos(), after=10.0, sentence="", limit=TimeLimit(1, clock), batch=2.0)
     clock.now = 30.0
-    assert found.seconds_to_train == 10.0
+    assert [found.slowdown(seconds) for seconds in (1.0, 2.0, 3.0, 60.0)] == [1.0, 1.0, 1.5, 4.0]
+    assert [found.seconds_to_train(slowdown) for slowdown in (1.0, 1.5, 4.0)] == [20.0, 15.0, -10.0]
+
+
+@pytest.mark.parametrize("minutes", [0.5, 4, 8, 40])
+def test_features_are_those_of_large_images_where_the_training_has_no_time_for_them(minutes, monkeypatch):
+    items = Dataset.from_array("photos", np.zeros((400, 64, 64, 3), np.uint8), np.arange(400) // 10)
+    task = Task("photos", items, items.subset(np.arange(80)), test=items, gallery=None, protocol="")
+    settled = photos(keep="best")
+
+    def measured(config, *_):
+        share = ((config.image_size or 224) / 224) ** 2
+        return speed(20.0 * share, item=0.1 * share), 5
+
+    monkeypatch.setattr(plan, "settle", lambda config, start: Plan(config, settled, task))
+
+    class Features:
+        embedder = torch.nn.Identity()
+
+        def features(self, part):
+            clock.now += 0.1 * len(part)
+
+    clock = Clock()
+    monkeypatch.setattr(plan, "measure", measured)
+    monkeypatch.setattr(plan.UntrainedModel, "frozen", lambda *_: Features())
+    given = TrainConfig.of(data="photos")
+    if minutes < 8:  # which leave time for features alone: of small images, or of large ones
+        with pytest.raises(TooFewMinutes) as raised:
+            plan.plan_training(given, TimeLimit(minutes, clock))
+        assert raised.value.untrained.image_size == (96 if minutes == 0.5 else None)
+        return
+    found = plan.plan_training(given, TimeLimit(minutes, clock))
+    large = {"image_size": 224, "resize": 256}
+    assert (found.config.image_size or 224) < 224 or minutes == 40
+    assert found.frozen_sizes == (large if minutes == 8 else {})
+    assert clock.now == pytest.approx(88.0 if minutes == 8 else 0.0)  # seconds of the features of 880 items
 
 
 @pytest.mark.parametrize(("seconds", "timings"), [(3.0, 2), (60.0, 1)])
@@ -294,6 +331,32 @@ def test_time_is_kept_for_choosing_a_closed_form_of_features_and_for_mirrored_im
     assert steps_in_time(config, slow, AMOUNTS, 2000) > steps_in_time(mirrored, slow, AMOUNTS, 2000)
 
 
+def test_features_of_larger_images_than_those_of_the_training_are_kept_and_loaded(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (8, 32, 32, 3))[np.arange(96) // 12] + rng.integers(-40, 41, (96, 32, 32, 3))
+    np.savez(tmp_path / "images.npz", X=pixels.clip(0, 255).astype(np.uint8), y=np.arange(96) // 12)
+    save_file(make_trunk("conv4(width=4)", (3, 32, 32)).state_dict(), tmp_path / "weights.safetensors")
+    weights = str(tmp_path / "weights.safetensors")
+    config = TrainConfig.of(data=str(tmp_path / "images.npz"), trunk="conv4(width=4)", pretrained=weights, lr=1e-9)
+    small = config.replace(image_size=16, steps=2, batch_size=16, device="cpu")
+    sizes = {"image_size": 32, "resize": None}
+
+    def planned_for(config, limit, start=None):
+        return TimePlan(small, after=0.0, sentence="", limit=limit, frozen_sizes=sizes)
+
+    monkeypatch.setattr("nearfar.train.training.plan_training", planned_for)
+    monkeypatch.setattr("nearfar.train.rungs.choice.best_of", lambda candidates: "frozen")
+    made = train(config, tmp_path / "run", minutes=4, progress=False)
+    about = read_about(RunFolder(made.folder).best)
+    assert (about["kept"].partition("-")[0], about["settings"]) == ("frozen", sizes)
+    kept = evaluate_run(made)
+    assert kept.frozen is not None
+    loaded = evaluate_run(made.folder)
+    assert loaded.scores.map_at_r == pytest.approx(kept.scores.map_at_r, abs=1e-6)
+    trained = load_embedder(made.folder, "trained")
+    assert load_embedder(made.folder).embedding_dim != trained.embedding_dim
+
+
 def test_a_run_without_time_for_a_training_keeps_the_features_of_its_trunk(tmp_path, monkeypatch, capsys):
     """The trunk is a small one of random weights, and the batches seem to take an hour each."""
     pixels = np.random.default_rng(0).integers(0, 256, (48, 16, 16, 3)).astype(np.uint8)
@@ -305,7 +368,12 @@ def test_a_run_without_time_for_a_training_keeps_the_features_of_its_trunk(tmp_p
     made = train(config, tmp_path / "run", minutes=4)
     about = read_about(RunFolder(made.folder).best)
     assert (about["step"], about["kept"].partition("-")[0]) == (0, "frozen")
-    assert "So nothing is trained, and the run keeps features as they are." in capsys.readouterr().err
+    assert "So nothing is trained." in capsys.readouterr().err
+    kept = evaluate_run(made).kept
+    assert kept == f"Kept: {about['kept_title']}; nothing was trained, because 4 minutes are too few for it."
+    random = config.replace(pretrained=False)
+    made = train(random, tmp_path / "raw", minutes=4, progress=False)
+    assert read_about(RunFolder(made.folder).best)["kept"].partition("-")[0] == "raw"
     with pytest.raises(TrainError, match="minutes: 4 are too few for 48 images"):
         train(config.replace(objective="SupConLoss()"), tmp_path / "named", minutes=4)
     monkeypatch.setattr(plan, "measure", lambda *_: (speed(3600.0, item=60.0), 2))

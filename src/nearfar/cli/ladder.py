@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from .bars import writes_lines
@@ -35,13 +36,14 @@ def check_ladder_options(ladder: str | None, rung: str | None, *, resume: bool, 
 
 
 def time_limit(minutes: float, ladder: str | None, *, resume: bool, devices: int) -> TimeLimit:
-    """Return the limit that --minutes sets, from now on.
+    """Return the limit that --minutes sets, from now on; the imports of a training are a part of them.
 
     Raises
     ------
     ValueError
         If the number is not valid, or --minutes does not work with another option.
     """
+    begun = perf_counter()
     from ..train.timing.time_limit import TimeLimit
 
     if resume:
@@ -50,7 +52,7 @@ def time_limit(minutes: float, ladder: str | None, *, resume: bool, devices: int
         raise ValueError(f"--minutes: works on one device, got --devices {devices}")
     if ladder == "full":
         raise ValueError("--minutes: does not work with --ladder full, which takes as long as five trainings")
-    return TimeLimit(minutes)
+    return TimeLimit(minutes, begun=begun)
 
 
 def printers_of_ladder(*, quiet: bool) -> dict[str, Callable[[Any], None]]:

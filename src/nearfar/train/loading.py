@@ -22,7 +22,9 @@ from .state import without_adapters
 
 Network = TypeVar("Network", bound=nn.Module)
 FLAT_TRUNKS = ("mlp", "identity")  # trunks for which an image is a vector of its pixels
-RAW_SETTINGS = ("trunk", "image_size", "resize", "squash", "standardize")
+SIZES = ("image_size", "resize")
+"""Settings by which a checkpoint of features of larger images than those of the training differs from its run."""
+RAW_SETTINGS = ("trunk", *SIZES, "squash", "standardize")
 """Settings by which a checkpoint of raw inputs differs from its run. None names code of a stranger, or a file."""
 LARGEST_ITEM = 2**26
 """Numbers of an item that a network takes, such as those of an image of 4096 x 4096 pixels in 3 colors."""
@@ -147,6 +149,8 @@ def network_config(config: TrainConfig, about: Mapping[str, Any]) -> TrainConfig
     settings = about.get("settings")
     if not settings:
         return config
+    if isinstance(settings, dict) and settings.keys() <= {*SIZES}:  # of features of larger images than those trained on
+        return config.replace(**settings)
     is_raw = isinstance(settings, dict) and settings.keys() <= {*RAW_SETTINGS} and settings.get("trunk") == "identity"
     if not is_raw:
         raise TrainError(f"checkpoint: the settings of its network must be those of raw inputs, got {settings!r:.60}")

@@ -45,7 +45,7 @@ from .checkpoint import (
     shape_of,
 )
 from .config import TrainConfig, TrainError
-from .features import Floats, all_rows, embed, sizes_of
+from .features import Floats, all_rows, cached_features, embed, sizes_of
 from .loading import FLAT_TRUNKS, build_embedder, folder_and_config, network_config
 from .metric import whitened, whitening_note
 from .pairs import embed_texts, scores_both_ways, text_set
@@ -253,12 +253,8 @@ def evaluate_run(
         return _evaluate_pairs(folder, with_ks, task, embedder, about, which)
     sets = {"": task.test} | ({} if task.gallery is None else {"gallery_": task.gallery})
     metric = embedder.metric
-    embedder.metric = torch.nn.Identity()
-    sizes = sizes_of(network_config(config, about))
-    try:
-        embedded = {prefix: embed(embedder, items, **sizes) for prefix, items in sets.items()}
-    finally:
-        embedder.metric = metric  # because a `Run` keeps its network
+    is_frozen = str(about.get("kept", "")).startswith("frozen")
+    embedded = _without_metric(embedder, sets, network_config(config, about), is_frozen=is_frozen)
     without = None
     if isinstance(metric, Whiten):
         without = _score(embedded, sets, with_ks, clustering=False)
@@ -268,12 +264,17 @@ def evaluate_run(
     if task.test.texts is None:
         seen = {prefix: raw_items(items, embedder.scale) for prefix, items in sets.items()}
         raw = _score(seen, sets, with_ks, clustering=False)
-    frozen, why_not = _frozen_scores(sets, with_ks, about, folder.start)
+    if is_frozen:
+        frozen: Scores | None = without or scores
+        why_not = ""
+    else:
+        frozen, why_not = _frozen_scores(sets, with_ks, about, folder.start)
     split = " ".join(filter(None, (task.protocol, remark_shared(task))))
     protocol = " ".join(filter(None, (split, _chosen(config, task, about, which), whitening_note(about))))
     units = "" if config.standardize else scale_warning(task.train)
+    epochs = [] if units else _epochs(folder)  # standardized columns help more than more epochs
     found_remarks = remarks(
-        embedded[""], scores, _epochs(folder), folder.read_log(), config, raw=raw, frozen=frozen, steps=about["step"]
+        embedded[""], scores, epochs, folder.read_log(), config, raw=raw, frozen=frozen, steps=about["step"]
     )
     parameters = sum(parameter.numel() for parameter in embedder.trunk.parameters())
     random = random_trunk(config, first_weights(about), parameters)
@@ -297,6 +298,21 @@ def evaluate_run(
     _write_arrays(folder.path / "test.npz", embedded, sets)
     write_json(folder.path / "scores.json", _content(result, split, _checkpoint_note(about, which), config))
     return result
+
+
+def _without_metric(
+    embedder: Embedder, sets: dict[str, Dataset], config: TrainConfig, *, is_frozen: bool
+) -> dict[str, Floats]:
+    """Embed sets without the metric that follows the network; those of a frozen trunk are features, in the cache."""
+    sizes = sizes_of(config)
+    if is_frozen:
+        return {prefix: all_rows(cached_features(embedder, items, **sizes)) for prefix, items in sets.items()}
+    metric = embedder.metric
+    embedder.metric = torch.nn.Identity()
+    try:
+        return {prefix: embed(embedder, items, **sizes) for prefix, items in sets.items()}
+    finally:
+        embedder.metric = metric  # because a `Run` keeps its network
 
 
 def _frozen_scores(

@@ -85,6 +85,8 @@ class Trainer:
         else:
             self.watchers = []
         self.clock = (time.perf_counter(), self.position.step)
+        self.timed_from = (0.0 if timing is None else timing.limit.clock(), self.position.step)
+        self.slowness = 1.0
 
     # Starting
 
@@ -210,11 +212,22 @@ class Trainer:
 
     def _check_time(self) -> None:
         """Note whether only the time for the scores is left; a plan leaves enough unless the machine becomes slower."""
-        if self.timing is None or self.timing.seconds_to_train > 0 or self.position.step >= self.loop.data.steps:
+        if self.timing is None or self.position.step >= self.loop.data.steps:
+            return
+        if self.timing.seconds_to_train(self._slowdown()) > 0:
             return
         self.out_of_time = True
         done = f"{self.position.step:,} of the {self.loop.data.steps:,} planned batches"
         self._say(f"The time is over after {done}, because they became slower; the best checkpoint is kept.")
+
+    def _slowdown(self) -> float:
+        """Return how many times slower than planned the batches of this epoch were."""
+        if self.timing is None:
+            return 1.0
+        steps = self.position.step - self.timed_from[1]
+        if steps > 0:
+            self.slowness = self.timing.slowdown((self.timing.limit.clock() - self.timed_from[0]) / steps)
+        return self.slowness
 
     def _say(self, text: str) -> None:
         """Print a line above the progress line, if there is one."""
@@ -229,7 +242,17 @@ class Trainer:
             if can_compare(data.task):
                 by_class = self.position.by_class
                 train_again = self._train_again if self._may_train_again() else None
-                embedder = choose_model(embedder, data, self.folder, by_class, self.whitening, train_again)
+                frozen_sizes = {} if self.timing is None else self.timing.frozen_sizes
+                embedder = choose_model(
+                    embedder,
+                    data,
+                    self.folder,
+                    by_class,
+                    self.whitening,
+                    train_again,
+                    frozen_sizes=frozen_sizes,
+                    in_haste=self.timing is not None and self.timing.seconds_to_train(self.slowness) < 0,
+                )
             else:
                 embedder = keep_unchecked(embedder, data, self.folder)
         self.loop.accelerator.wait_for_everyone()
@@ -394,6 +417,8 @@ class Trainer:
         for watcher in self.watchers:
             watcher.on_epoch(row)
         self.clock = (time.perf_counter(), position.step)
+        if self.timing is not None:
+            self.timed_from = (self.timing.limit.clock(), position.step)
 
     def _keep_best(self, scores: dict[str, float]) -> None:
         """Keep the weights with the best validation score, or the latest ones without validation classes."""

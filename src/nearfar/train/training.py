@@ -53,7 +53,8 @@ def train(
         Time for the training and for `evaluate_run` after it, from this call. After a few timed batches, it sets the
         number of batches, for which `epochs` or `steps` are an upper limit if they are given, and the image size. If
         the machine becomes slower later, the training ends early, with the best checkpoint. If not even ten batches
-        fit, and no objective is named, the run keeps the features of a pretrained trunk with a closed form.
+        fit, and no objective is named, the run keeps the features of a pretrained trunk, or the inputs themselves, with
+        a closed form.
 
     Returns
     -------
@@ -86,11 +87,12 @@ def train(
         try:
             timing = plan_training(config, limit)
         except TooFewMinutes as error:
-            if not error.features_fit:
+            if error.untrained is None:
                 raise
             if progress:
-                print(f"{error}. So nothing is trained, and the run keeps features as they are.", file=sys.stderr)
-            return save_untrained(config, out, progress=progress)
+                print(f"{error}. So nothing is trained.", file=sys.stderr)
+            why = f"; nothing was trained, because {limit} are too few for it."
+            return save_untrained(error.untrained, out, why=why, progress=progress)
         config = timing.config
     folder.create()
     try:

@@ -3,9 +3,9 @@
 raw inputs -> a closed form on them -> features of the trunk before its training -> a closed form on these -> the
 trained network -> weights between those before and after the training (Wortsman et al., Robust fine-tuning of zero-shot
 models, CVPR 2022). All are scored on the same classes, from which none has learned. The best of the last two replaces
-the best of the others if it is better by more than a standard error over the classes. These classes have also chosen
-the epoch of the trained network, its whitening and the share of the weights, so that each class scores what the others
-choose (`left_out`).
+the best of the others if it is better by more than a standard error over the classes (`gain_and_error`). These classes
+have also chosen the epoch of the trained network, its whitening and the share of the weights, so that each class scores
+what the others choose (`left_out`).
 
 What wins is then learned again from all training classes, also those that were held out: a closed form is fitted, and a
 small network that started from random weights is trained for as many epochs. Another network keeps its weights:
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from ...data import Task
+from ...data.checks.columns import scale_warning
 from ...data.readers.in_memory import GIVEN
 from ...deep.networks.embedder import Embedder
 from ...deep.networks.weights import NETWORK
@@ -44,6 +46,8 @@ from .closed_forms import FORMS, MAX_WIDTH, choose_form, fitted
 from .untrained import UntrainedModel, joint_labels
 
 SHARES = (0.25, 0.5, 0.75)  # of the way from the weights before the training to those after it
+PRIOR_DEVIATION = 0.1  # of the gains in MAP@R of single classes, as usual
+PRIOR_CLASSES = 3
 TRAINED = "trained network"
 TRAINED_NAMES = ("trained", "interpolated")
 
@@ -90,6 +94,8 @@ class Choice:
         Whether training has seen other items of the held-out classes.
     of_images : bool
         Whether the items are images, for which there are pretrained trunks.
+    uneven : bool
+        Whether the network sees columns whose sizes differ by orders of magnitude.
     """
 
     candidates: tuple[Candidate, ...]
@@ -98,6 +104,7 @@ class Choice:
     again: bool = False
     closed_set: bool = False
     of_images: bool = False
+    uneven: bool = False
 
     def of(self, name: str) -> Candidate:
         return next(candidate for candidate in self.candidates if candidate.name == name)
@@ -123,6 +130,8 @@ class Choice:
         if best.name in TRAINED_NAMES:
             return f"{line} --final trains it again, on all {'items' if self.closed_set else 'classes'}."
         helps = "More items" if self.closed_set else "More classes"
+        if self.uneven:
+            helps = f"Standardized columns (--standardize), {helps.lower()}"
         if self.of_images and all(one.name != "frozen" for one in self.candidates):
             helps += ", a pretrained trunk"
         return f"{line} {helps} or a lower learning rate may help the training."
@@ -165,10 +174,17 @@ class Choice:
 
 
 def gain_and_error(one: Candidate, other: Candidate) -> tuple[float, float]:
-    """Return by how much a candidate is better in MAP@R, one minus the other, and the standard error over classes."""
+    """Return by how much a candidate is better in MAP@R, one minus the other, and the standard error over classes.
+
+    Two or three classes may agree by chance, so that the variance of the gains g of C classes is moderated (Smyth,
+    Linear models and empirical Bayes methods, 2004): by a usual one, which counts as much as that of a few classes,
+
+        v = (PRIOR_CLASSES PRIOR_DEVIATION^2 + sum_c (g_c - mean g)^2) / (PRIOR_CLASSES + C - 1),   error = sqrt(v / C)
+    """
     gains = np.subtract(one.by_class, other.by_class)
-    error = float(np.std(gains, ddof=1) / np.sqrt(len(gains))) if len(gains) > 1 else 0.0
-    return float(np.mean(gains)), error
+    mean = float(np.mean(gains))
+    squares = PRIOR_CLASSES * PRIOR_DEVIATION**2 + float(np.sum((gains - mean) ** 2))
+    return mean, float(np.sqrt(squares / (PRIOR_CLASSES + len(gains) - 1) / len(gains)))
 
 
 def best_of(candidates: Sequence[Candidate]) -> str:
@@ -284,6 +300,9 @@ def choose_model(
     evaluations: Sequence[Tensor] = (),
     whitening: MetricChoice | None = None,
     train_again: Callable[[float], dict[str, Tensor]] | None = None,
+    *,
+    frozen_sizes: Mapping[str, int | None] = MappingProxyType({}),
+    in_haste: bool = False,
 ) -> Embedder:
     """Compare the trained network of a run with all that is cheaper, and keep the best one, or the trained one.
 
@@ -304,6 +323,10 @@ def choose_model(
         How the same classes have decided on a whitening.
     train_again : callable, optional
         Function from a number of epochs to the weights of the same network, trained on all training classes.
+    frozen_sizes : mapping
+        Sizes of the images of which the features before the training are computed, if they are not those of the run.
+    in_haste : bool
+        Whether weights between those before and after the training are left out, which take the most time.
 
     Returns
     -------
@@ -312,7 +335,7 @@ def choose_model(
     """
     with preserve_random_state():
         compared = Candidates(embedder, data, evaluations, whitening)
-        choice = compared.choice()
+        choice = compared.choice(frozen_sizes, in_haste=in_haste)
         if train_again is not None and choice.kept == "trained" and data.config.keep == "best":
             choice = replace(choice, again=True)
             kept = compared.keep_again(train_again, folder)
@@ -343,17 +366,17 @@ class Candidates:
         self.evaluations = evaluations
         self.whitening = whitening
 
-    def choice(self) -> Choice:
+    def choice(self, frozen_sizes: Mapping[str, int | None], *, in_haste: bool) -> Choice:
         """Score all candidates."""
         config = self.config
         if self.train.texts is None:
             self._add_untrained("raw", UntrainedModel.raw(self.train, config, self.embedder.scale))
-        frozen = self._frozen() if config.starts_pretrained else None
+        frozen = self._frozen(frozen_sizes) if config.starts_pretrained else None
         if frozen is not None:
             self._add_untrained("frozen", frozen)
         found = self._scored(self._embedded())
         self._add("trained", TRAINED, found, self._optimism(found.counts))
-        if frozen is not None and interpolates(config):
+        if frozen is not None and interpolates(config) and not in_haste:
             self._add_interpolated()
         best = best_of(self.found)
         return Choice(
@@ -362,6 +385,7 @@ class Candidates:
             kept=best if config.keep == "best" else "trained",
             closed_set=not set(self.train.classes).isdisjoint(self.unseen.classes),
             of_images=self.train.kind == "image",
+            uneven=not config.standardize and bool(scale_warning(self.train)),
         )
 
     def keep(self, choice: Choice, folder: RunFolder) -> Embedder:
@@ -402,10 +426,10 @@ class Candidates:
         save_tensors(folder.best, in_checkpoint(network), {**about, "again": True})
         return network.eval()
 
-    def _frozen(self) -> UntrainedModel | None:
+    def _frozen(self, sizes: Mapping[str, int | None]) -> UntrainedModel | None:
         """Return the trunk before the training; None if a resumed run no longer finds its weights."""
         try:
-            return UntrainedModel.frozen(self.train, self.config, self.data.plan.start)
+            return UntrainedModel.frozen(self.train, self.config, self.data.plan.start, sizes)
         except (ValueError, OSError, ImportError):
             return None
 

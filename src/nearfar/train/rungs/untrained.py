@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, cast
 
 import numpy as np
@@ -76,13 +77,20 @@ class UntrainedModel:
         return cls(embedder.eval(), config, title, shape, settings)
 
     @classmethod
-    def frozen(cls, items: Dataset, config: TrainConfig, start: Path | None) -> UntrainedModel:
-        """Return the trunk of a run as it was before the training."""
+    def frozen(
+        cls,
+        items: Dataset,
+        config: TrainConfig,
+        start: Path | None,
+        sizes: Mapping[str, int | None] = MappingProxyType({}),
+    ) -> UntrainedModel:
+        """Return the trunk of a run as it was before the training, perhaps with other sizes of images."""
+        config = config.replace(**sizes)
         shape = item_shape(items, config)
         embedder = untrained_network(config, shape, start)
         embedder.layer = nn.Identity()
         embedder.embedding_dim = int(cast(int, embedder.trunk.num_features))
-        return cls(embedder.eval(), config, "frozen features", shape)
+        return cls(embedder.eval(), config, "frozen features", shape, dict(sizes))
 
     def with_form(self, form: str) -> UntrainedModel:
         """Return the same with a closed form, which is not fitted yet."""
@@ -208,10 +216,12 @@ def _write_untrained(config: TrainConfig, folder: RunFolder, kind: str, form: st
         model = UntrainedModel.frozen(task.train, config, folder.start)
     config = config.replace(embedding_dim=model.embedder.embedding_dim, metric="none")
     model.embedder.to(loop.accelerator.device)
+    # nothing is trained, so that held-out classes have nothing else to choose
+    learned = task.train if task.validation is None else task.train.joined(task.validation)
     if form == "auto":
-        form = model.chosen_form(task.train)
+        form = model.chosen_form(learned)
     model = model.with_form(form)
-    model.learn(task.train)
+    model.learn(learned)
     title = model.title if form == "none" else f"{model.title}, {FORMS[form].title}"
     name = kind if form == "none" else f"{kind}-form"
     kept = {"kept": name, "kept_title": title}

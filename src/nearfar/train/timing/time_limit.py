@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite
 from numbers import Real
 
 from ..config import TrainConfig, TrainError
+
+MOST_SLOWDOWN = 4.0  # by which the time that is kept for the scores may grow
 
 
 class TooFewMinutes(TrainError):
@@ -16,17 +18,17 @@ class TooFewMinutes(TrainError):
 
     Attributes
     ----------
-    features_fit : bool
-        Whether the features of a pretrained trunk do, which the run may keep instead.
+    untrained : TrainConfig or None
+        Settings, with an image size, with which features that are not trained fit, which the run may keep instead.
     """
 
-    def __init__(self, message: str, *, features_fit: bool) -> None:
+    def __init__(self, message: str, *, untrained: TrainConfig | None) -> None:
         super().__init__(message)
-        self.features_fit = features_fit
+        self.untrained = untrained
 
 
 class TimeLimit:
-    """A number of minutes from now on.
+    """A number of minutes.
 
     Parameters
     ----------
@@ -34,6 +36,8 @@ class TimeLimit:
         Their number, above 0.
     clock : callable
         Function that returns the time in seconds.
+    begun : float, optional
+        Time from which the minutes count; by default, from now on.
 
     Raises
     ------
@@ -53,12 +57,14 @@ class TimeLimit:
     clock: Callable[[], float]
     _end: float
 
-    def __init__(self, minutes: float, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self, minutes: float, clock: Callable[[], float] = time.perf_counter, begun: float | None = None
+    ) -> None:
         if isinstance(minutes, bool) or not isinstance(minutes, Real) or not isfinite(minutes) or minutes <= 0:
             raise TrainError(f"minutes: expected a number above 0, such as 4 or 0.5, got {minutes!r}")
         self.minutes = float(minutes)
         self.clock = clock
-        self._end = clock() + 60 * self.minutes
+        self._end = (clock() if begun is None else begun) + 60 * self.minutes
 
     @classmethod
     def of(cls, minutes: float | TimeLimit) -> TimeLimit:
@@ -88,14 +94,23 @@ class TimePlan:
         What was planned, in words.
     limit : TimeLimit
         The time.
+    batch : float
+        Seconds of a batch, as planned.
+    frozen_sizes : dict
+        Settings with which images become features of the pretrained trunk, if the training sees smaller images.
     """
 
     config: TrainConfig
     after: float
     sentence: str
     limit: TimeLimit
+    batch: float = 0.0
+    frozen_sizes: dict[str, int | None] = field(default_factory=dict)
 
-    @property
-    def seconds_to_train(self) -> float:
-        """Seconds until the last batch has to end."""
-        return self.limit.seconds_left - self.after
+    def slowdown(self, batch: float) -> float:
+        """Return how many times slower the machine has become, from the seconds of a batch; at least 1."""
+        return min(MOST_SLOWDOWN, max(1.0, batch / self.batch)) if self.batch else 1.0
+
+    def seconds_to_train(self, slowdown: float = 1.0) -> float:
+        """Return the seconds until the last batch has to end, if the rest becomes slower by the same factor."""
+        return self.limit.seconds_left - slowdown * self.after

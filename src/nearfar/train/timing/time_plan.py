@@ -2,13 +2,15 @@
 
 Of the minutes that are left, the start of the run and the scoring at its end take their part. What remains is for
 batches, and for an evaluation after every few epochs. Images are as large as the trunk wants them if half of the usual
-number of passes over the items fits in, and smaller otherwise.
+number of passes over the items fits in, and smaller otherwise. Then the features before the training are still those of
+large images, if there is time for these: they are computed first, because the training has to be better than them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,16 +18,20 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from ...data import Task
+from ...data import Dataset, Task
 from ...data.checks.training_items import marks_of
 from ...deep import distributed
+from ...deep.networks.embedder import Embedder
 from ..checkpoint import preserve_random_state
 from ..config import TrainConfig, TrainError
 from ..features import embed, sizes_of
 from ..interrupts import Interrupts
 from ..mirroring import MOST_IMAGES, mirrors
 from ..run import RunFolder
+from ..rungs.choice import can_compare
 from ..rungs.closed_forms import CHOOSING_SPLITS, MAX_ROWS, MAX_WIDTH, OF_FEATURES
+from ..rungs.untrained import UntrainedModel
+from ..scale.devices import make_accelerator
 from ..settle import settle
 from ..setup import build
 from ..start import START_ITEMS
@@ -38,9 +44,13 @@ from .time_limit import TimeLimit, TimePlan, TooFewMinutes
 
 TRIAL_ITEMS = 512  # number of items, or eight batches if these are more, for the batches that are timed
 ENOUGH_TIMED = 50
-MOST_MEASURING = 0.1  # share of the time above which a smaller image size is not timed, but computed
+MOST_MEASURING = 0.1  # share of the time above which batches, or a smaller image size, are not timed, but computed
+FORWARDS_OF_BATCH = 3.0  # forward passes that take as long as one forward and one backward pass
+FEATURES_SHARE = 0.6  # most time of features of large images, where the training sees smaller ones
+UNTRAINED_SHARE = 0.8  # the same, where nothing is trained
 TIMED_SHARE = 0.03  # share of the time that is left, for the timed batches
 EMBEDDED_ITEMS = 64  # number of items that are embedded for their time
+FIRST_ITEMS = 8  # the same, which are embedded first
 MOST_PASSES = 5  # how many times the usual number of passes over the items a training has at most
 ENOUGH_PASSES = 0.5  # share of the usual passes for which larger images are not given up
 SIDES = (1, 6 / 7, 5 / 7, 4 / 7, 3 / 7)  # of images: 224, 192, 160, 128 and 96 pixels for most trunks
@@ -127,14 +137,38 @@ def plan_training(config: TrainConfig, limit: TimeLimit, start: Path | None = No
     measuring = left - limit.seconds_left
     amounts = Amounts.of(task, batches)
     side = _largest_side(sides, settled, speed, amounts, limit.seconds_left - opening)
-    sized = config
-    if side != sides[0]:
-        sized = _with_side(config, settled, side)
-        if measuring <= MOST_MEASURING * left:
-            speed, _ = measure(_with_side(trial, settled, side), task, limit, start)
-        else:
-            speed = _at_side(speed, side, sides[0])
-    return planned(sized, settled, speed, amounts, limit, opening, kind=task.train.kind)
+    if side == sides[0]:
+        return planned(config, settled, speed, amounts, limit, opening, kind=task.train.kind)
+    quick = measuring <= MOST_MEASURING * left
+    sizes: dict[str, int | None] = {}
+    if _has_time_for_features(settled, task, speed, amounts, limit.seconds_left - opening):
+        sizes = {"image_size": settled.image_size, "resize": settled.resize}
+        model = UntrainedModel.frozen(task.train, settled, start)
+        model.embedder.to(make_accelerator(settled).device)
+        for part in filter(None, (task.train, task.validation, task.test, task.gallery)):
+            model.features(part)  # which the cache keeps for the choice and for the scores
+    small = _with_side(config, settled, side)
+    large = speed
+    speed = _at_side(large, side, sides[0])
+    if quick:
+        speed, _ = measure(_with_side(trial, settled, side), task, limit, start)
+    try:
+        found = planned(small, settled, speed, amounts, limit, opening, kind=task.train.kind)
+    except TooFewMinutes as error:
+        if error.untrained is None and not sizes:
+            raise
+        left = UNTRAINED_SHARE * limit.seconds_left
+        fitting = (other for other in sides if seconds_untrained(_at_side(large, other, sides[0]), amounts) <= left)
+        largest = sides[0] if sizes else next(fitting, side)
+        raise TooFewMinutes(str(error), untrained=_with_side(config, settled, largest)) from None
+    return replace(found, frozen_sizes=sizes)
+
+
+def _has_time_for_features(config: TrainConfig, task: Task, speed: Speed, amounts: Amounts, left: float) -> bool:
+    """Return whether the features of large images are computed, although the training will see smaller ones."""
+    if not (config.starts_pretrained and config.keep == "best" and can_compare(task)):
+        return False
+    return seconds_untrained(speed, amounts) <= FEATURES_SHARE * left
 
 
 def _largest_side(sides: Sequence[int], config: TrainConfig, speed: Speed, amounts: Amounts, left: float) -> int:
@@ -195,12 +229,13 @@ def planned(
         needed = spent + (fixed + _seconds_of(FEWEST_STEPS, settled, speed, amounts)) / (1 - RESERVE)
         items = f"{amounts.train + amounts.unseen + amounts.test:,} {kind}s"
         seconds = opening + speed.start + seconds_untrained(speed, amounts)
-        fits = settled.starts_pretrained and settled.keep == "best" and seconds < left
-        untrained = "; --rung whitened trains nothing" if settled.starts_pretrained else ""
+        has_inputs = settled.starts_pretrained or not settled.trunk.startswith("transformers:")
+        fits = settled.keep == "best" and has_inputs and seconds < left
+        advice = "; --rung whitened trains nothing" if settled.starts_pretrained else ""
         raise TooFewMinutes(
             f"minutes: {limit.minutes:g} are too few for {items}: reading them, {FEWEST_STEPS} batches and the scores "
-            f"take about {duration(needed)}; give at least {ceil(needed / 60)}, or fewer {kind}s{untrained}",
-            features_fit=fits,
+            f"take about {duration(needed)}; give at least {ceil(needed / 60)}, or fewer {kind}s{advice}",
+            untrained=given if fits else None,
         )
     steps = min(fitting, most)
     config = given.replace(**_schedule(settled, steps, usual, speed, amounts))
@@ -210,7 +245,7 @@ def planned(
     after = seconds_after(settled, speed, amounts)
     taken = duration(_seconds_of(steps, settled, speed, amounts))
     sentence = f"Planned for {limit}: {length}, in about {taken}; about {duration(after)} are kept for the scores."
-    return TimePlan(config, after + _evaluation(speed, amounts), sentence, limit)
+    return TimePlan(config, after + _evaluation(speed, amounts), sentence, limit, batch=speed.batch)
 
 
 def steps_in_time(config: TrainConfig, speed: Speed, amounts: Amounts, left: float) -> int:
@@ -230,7 +265,7 @@ def seconds_after(config: TrainConfig, speed: Speed, amounts: Amounts) -> float:
 
 def seconds_untrained(speed: Speed, amounts: Amounts) -> float:
     """Return the seconds of the features of all items, before a training, and of their closed form and scores."""
-    items = amounts.train + amounts.unseen + 2 * amounts.test
+    items = amounts.train + amounts.unseen + amounts.test
     return SECONDS_AT_LEAST + items * (speed.item + speed.mark) + _seconds_of_forms(speed.features, amounts.train)
 
 
@@ -271,16 +306,19 @@ def measure(config: TrainConfig, task: Task, limit: TimeLimit, start: Path | Non
         loop = build(config, start, given=trial)
         trainer = TrainerInMemory(loop, RunFolder(path), interrupts, watchers=[times])
         built = limit.clock() - before
-        with suppress(EnoughTimed):
-            trainer.run()
         parameters = sum(parameter.numel() for parameter in loop.trainable.parameters())
+        embedder = loop.trainable.embedder
+        item = _seconds_of_item(embedder, train, loop.config, limit)
         some = train.subset(np.arange(min(len(train), EMBEDDED_ITEMS)))
         mark = _seconds(limit, lambda: marks_of(some)) / len(some)
-        embedder = loop.trainable.embedder
-        item = _seconds(limit, lambda: embed(embedder, some, layer="pooled", **sizes_of(loop.config))) / len(some)
+        batch = FORWARDS_OF_BATCH * item * config.batch_size
+        if config.freeze_trunk or 2 * batch <= MOST_MEASURING * limit.seconds_left:
+            with suppress(EnoughTimed):
+                trainer.run()
+            batch = times.seconds
     towers = 1 if config.text_trunk is None else 2
     speed = Speed(
-        batch=times.seconds,
+        batch=batch,
         item=towers * item,
         mark=mark,
         start=built / 2,  # the training finds modules and weights in memory
@@ -338,6 +376,18 @@ def _seconds(limit: TimeLimit, work: Callable[[], object]) -> float:
     before = limit.clock()
     work()
     return limit.clock() - before
+
+
+def _seconds_of_item(embedder: Embedder, items: Dataset, config: TrainConfig, limit: TimeLimit) -> float:
+    """Return the seconds of an item that is read and embedded: of few items where these are slow already."""
+
+    def seconds(count: int) -> float:
+        some = items.subset(np.arange(min(len(items), count)))
+        return _seconds(limit, lambda: embed(embedder, some, layer="pooled", **sizes_of(config))) / len(some)
+
+    seconds(FIRST_ITEMS)  # which wait for memory and threads
+    found = seconds(FIRST_ITEMS)
+    return found if EMBEDDED_ITEMS * found > TIMED_SHARE * limit.seconds_left else seconds(EMBEDDED_ITEMS)
 
 
 def _usual_steps(config: TrainConfig, amounts: Amounts) -> int:
