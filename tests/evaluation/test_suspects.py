@@ -2,6 +2,9 @@
 
 import csv
 import os
+import re
+import shlex
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -234,6 +237,34 @@ def test_the_command_writes_tables_and_a_page(tmp_path, capsys, monkeypatch):
     assert run(capsys, monkeypatch, "suspects", file, "--negatives", "2", "-o", hard)[0] == 0
     with hard.open(newline="") as handle:
         assert all(row["label"] != row["label of negative"] for row in csv.DictReader(handle))
+
+
+@pytest.mark.slow
+def test_hard_negatives_are_mined_trained_on_and_compared_in_three_commands(tmp_path, capsys, monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    classes = np.arange(96) % 12
+    np.savez("rows.npz", X=rng.normal(size=(12, 6))[classes] + rng.normal(size=(96, 6)), y=classes)
+    short = ("--epochs", "1", "--set", "batch_size=24")
+    page = (Path(__file__).parents[2] / "docs" / "training.md").read_text()
+    blocks = [block for _, block in re.findall(r"^```(\w*)\n(.*?)^```", page, re.S | re.M)]
+    (block,) = (block for block in blocks if "--negatives" in block)
+    commands = [shlex.split(line, comments=True)[1:] for line in block.splitlines()]
+    assert [command[0] for command in commands] == ["suspects", "train", "compare"]
+    told = []
+    for command in commands:
+        words = [word.replace("features.npz", "rows.npz").replace("things.csv", "rows.npz") for word in command]
+        more = {"suspects": (), "train": short, "compare": (*short, "--seeds", "1")}[words[0]]
+        code, out, err = run(capsys, monkeypatch, *words, *more)
+        assert code == 0, err
+        told.append(out)
+    with open("hard.csv", newline="") as handle:
+        uses = [row["use"] for row in csv.DictReader(handle)]
+    assert {*uses} == {"negative", "doubtful"}
+    assert f"{uses.count('negative'):,} negatives of 96 items, and {uses.count('doubtful'):,} nearer ones" in told[0]
+    assert re.search(r"\d+ pairs listed in hard.csv, \d+ doubtful ones left out", told[1])
+    assert "pairs=hard.csv" in told[2].replace('"', "")
 
 
 def test_a_corrected_table_of_images_trains(tmp_path, capsys, monkeypatch):

@@ -2,6 +2,7 @@
 
 import pickle
 import random
+from dataclasses import replace
 from inspect import signature
 
 import numpy as np
@@ -20,6 +21,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from nearfar import TripletLoss
+from nearfar.data import Dataset
+from nearfar.data.listed import UNSURE, Listed
 from nearfar.evaluation import verify_pairs
 from nearfar.numerics.constraints import check_pairs
 from nearfar.report import report_run
@@ -322,6 +325,37 @@ def test_a_batch_for_more_pairs_than_there_are_holds_each_once():
     assert sorted(map(tuple, np.sort(np.reshape(batch, (-1, 2))).tolist())) == [(0, 1), (1, 2), (3, 4)]
     with pytest.raises(ValueError, match="batch_size: must be even, for both items of every pair; got 511"):
         KnownPairBatches(known, 511, seed=0)
+
+
+def test_listed_pairs_take_precedence_over_classes():
+    listed = Listed(
+        tuples=np.array([[0, 3, -1], [1, 4, 5]]),
+        i=np.array([0, 4, 1, 0]),
+        j=np.array([3, 1, 5, 2]),
+        degree=np.array([0.0, 0.0, UNSURE, 0.0], np.float32),
+        by_class=True,
+    )
+    items = replace(Dataset.from_array("six", np.zeros((6, 2)), [0, 0, 0, 1, 1, 2]), listed=listed)
+    known = KnownPairs.among(items)
+    relation = known.relation(torch.arange(6))
+    expected = torch.as_tensor(items.labels[:, None] == items.labels).long().fill_diagonal_(-1)
+    expected[0, 2] = expected[2, 0] = 0
+    expected[1, 5] = expected[5, 1] = -1
+    torch.testing.assert_close(relation, expected)
+    assert known.relation(torch.tensor([0, 0]))[0, 1] == -1  # an item is no positive of itself
+    batches = KnownPairBatches(known, 9, seed=0)
+    for batch in batches:
+        for anchor, mate, *negatives in np.reshape(batch, (-1, 4)).tolist():
+            assert items.labels[anchor] == items.labels[mate]
+            assert anchor != mate
+            assert (anchor, *negatives)[:2] in ((0, 3), (1, 4))
+    degrees = replace(items, listed=replace(listed, degree=np.array([0.25, 0, 1, 0], np.float32), by_class=False))
+    assert KnownPairs.among(degrees).relation(torch.arange(6))[0, 3] == 1
+    relation = KnownPairs.among(degrees, degrees=True).relation(torch.arange(6))
+    assert relation[0, 3] == relation[3, 0] == 0.25
+    assert relation[0, 1] == -1
+    with pytest.raises(ValueError, match="batch_size: expected at least 4, for all items of a tuple, got 3"):
+        KnownPairBatches(known, 3, seed=0)
 
 
 @pytest.mark.slow

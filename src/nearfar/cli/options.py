@@ -130,6 +130,7 @@ class TrainingOptions:
     lr: Annotated[float | None, setting("lr", TRAINING)] = None
     augment: Annotated[str | None, setting("augment", TRAINING)] = None
     standardize: Annotated[bool, setting("standardize", DATA)] = False
+    pairs: Annotated[str | None, setting("pairs", DATA)] = None
     partial: Annotated[bool, setting("partial", DATA)] = False
     settings: Annotated[tuple[str, ...], Parameter(name="--set", show_default=False, group=TRAINING)] = ()
     """Any other setting as name=value, such as --set schedule=cosine --set lr_proxies=0.01. Repeat for several."""

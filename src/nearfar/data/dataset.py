@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..labels import class_name, named_classes
 from ..quoting import PATH, count_of, quoted, shorten
+from .listed import Listed
 
 Kind = Literal["image", "row", "text"]
 Named = str | os.PathLike[str]
@@ -126,6 +127,8 @@ class Dataset:
         image, if they are pairs of both.
     unnamed : bool
         Whether the items have no names of their own: `names` were made of their positions, or of their first words.
+    listed : Listed or None
+        Pairs of items that are known to be similar or dissimilar, beside the classes or instead of them.
     """
 
     name: str
@@ -142,6 +145,7 @@ class Dataset:
     stored: Callable[[int], NDArray[Any]] | None = None
     texts: NDArray[np.str_] | None = None
     unnamed: bool = False
+    listed: Listed | None = None
 
     @classmethod
     def from_array(
@@ -262,6 +266,7 @@ class Dataset:
             groups=None if self.groups is None else self.groups[chosen],
             texts=None if self.texts is None else self.texts[chosen],
             stored=None if self.stored is None else PickedReader(self.stored, chosen),
+            listed=None if self.listed is None else self.listed.subset(chosen, len(self)),
         )
 
     def only(self, classes: Sequence[str] | Sequence[int], name: str | None = None) -> Dataset:
@@ -315,6 +320,10 @@ class Dataset:
         texts = None
         if self.texts is not None and other.texts is not None:
             texts = np.concatenate([self.texts, other.texts])
+        listed = self.listed
+        if other.listed is not None:
+            after = other.listed.after(len(self))
+            listed = after if listed is None else listed.joined(after)
         return replace(
             self,
             labels=np.concatenate([self.labels, renumbered[other.labels]]),
@@ -328,6 +337,7 @@ class Dataset:
             texts=texts,
             stored=JoinedReader(self.stored or self.read, len(self), other.stored or other.read),
             unnamed=self.unnamed or other.unnamed,
+            listed=listed,
         )
 
     def in_columns(self, wanted: Sequence[str], taker: str) -> Dataset:

@@ -221,6 +221,34 @@ def _split_by_rows(items: Dataset, share: float | None, seed: int) -> Task:
     return _assemble(items.name, train, validation_items, items.subset(held), None, how_split)
 
 
+def with_pairs(task: Task, table: Named) -> Task:
+    """Return a task whose parts know the pairs that a table lists by the names of items.
+
+    Raises
+    ------
+    DataError
+        If the table cannot be read, or names an item that is in no part of the task.
+    """
+    from .readers.pair_tables import listed_in
+
+    parts: dict[str, Dataset | None] = {
+        "train": task.train,
+        "validation": task.validation,
+        "test": task.test,
+        "gallery": task.gallery,
+    }
+    sets = {name: part for name, part in parts.items() if part is not None}
+    names = [name for part in sets.values() for name in part.names]
+    listed, note = listed_in(as_text(table), names)
+    begin = 0
+    found: dict[str, Any] = {}
+    for name, part in sets.items():
+        chosen = np.arange(begin, begin + len(part))
+        begin += len(part)
+        found[name] = replace(part, listed=listed.subset(chosen, len(names)))
+    return replace(task, **found, protocol=f"{task.protocol[:-1]}; {note}.")
+
+
 def open_whole(
     source: Named,
     *,

@@ -98,6 +98,9 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     name : str, optional
         Column of a table that holds the names of its rows. By default `name`, or a column such as `id`, `sku`,
         `item_id` or `uid`, if its cells are different.
+    pairs : str, optional
+        A table of pairs of the items of `data`, by their names: hard negatives as `nearfar suspects --negatives` writes
+        them, triplets, or pairs. Batches are made of them, and they take precedence over the classes.
     partial : bool
         For a trial, accept an incomplete copy of an official archive (cub:, cars:, sop:, inshop:): its counts are not
         checked, and missing images are left out.
@@ -293,6 +296,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     split: Annotated[Literal["classes", "rows"], OF_A_RUN, OF_THE_TASK] = "classes"
     label: Annotated[str | None, OF_A_RUN, OF_THE_TASK] = None
     name: Annotated[str | None, OF_A_RUN, OF_THE_TASK] = None
+    pairs: Annotated[str | None, OF_A_RUN] = None
     partial: Annotated[bool, OF_A_RUN, OF_THE_TASK] = False
     image_size: Side | None = None
     resize: Side | None = None

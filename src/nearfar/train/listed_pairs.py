@@ -8,10 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..data import Dataset
 from ..deep.objective.relations import UNKNOWN
-from ..deep.samplers.base import BatchSampler, deal, hands_of
+from ..deep.samplers.base import BatchSampler, by_class, deal, hands_of, same_class
 from ..numerics.constraints import Pairs
-from ..numerics.types import Bools, Ints
+from ..numerics.types import AnyArray, Ints
 from ..quoting import quoted
 from .config import TrainConfig, TrainError
 
@@ -23,48 +24,93 @@ class KnownPairs(NamedTuple):
     ----------
     listed : ndarray of shape (m,)
         Pairs (i, j) of items with i < j, encoded as i n + j, ascending.
-    similar : ndarray of shape (m,)
-        Whether each pair is similar.
+    degree : ndarray of shape (m,)
+        Whether each pair is similar, 1 or 0, or to which degree; -1 for unknown.
     n : int
         Number of items.
+    tuples : ndarray of shape (t, w)
+        Items that are trained together; -1 after the last of a tuple.
+    labels : ndarray of shape (n,), optional
+        Classes, which decide on pairs that are not listed.
     """
 
     listed: Ints
-    similar: Bools
+    degree: AnyArray
     n: int
+    tuples: Ints
+    labels: Ints | None = None
 
     @classmethod
     def of(cls, pairs: Pairs, n: int) -> KnownPairs:
         """Sort checked pairs."""
-        listed = pairs.i * n + pairs.j
-        order = np.argsort(listed)
-        return cls(listed[order], pairs.similar[order], n)
+        return cls._sorted(pairs.i * n + pairs.j, pairs.similar.astype(np.int64), n, None, None)
+
+    @classmethod
+    def among(cls, train: Dataset, *, degrees: bool = False) -> KnownPairs | None:
+        """Return the pairs that are listed of training items; None without any.
+
+        Without `degrees`, every degree of similarity above 0 is 1.
+        """
+        listed = train.listed
+        if listed is None:
+            return None
+        n = len(train)
+        degree = listed.degree if degrees else np.ceil(listed.degree).astype(np.int64)
+        codes = np.minimum(listed.i, listed.j) * n + np.maximum(listed.i, listed.j)
+        return cls._sorted(codes, degree, n, listed.tuples, train.labels if listed.by_class else None)
+
+    @classmethod
+    def _sorted(cls, codes: Ints, degree: AnyArray, n: int, tuples: Ints | None, labels: Ints | None) -> KnownPairs:
+        order = np.argsort(codes)
+        if tuples is None:
+            tuples = np.stack(np.divmod(codes[order], n), axis=1)
+        return cls(codes[order], degree[order], n, tuples, labels)
 
     def relation(self, items: Tensor) -> Tensor:
-        """Return the (b, b) relation matrix of b items, given by their numbers: 1 and 0 for listed pairs, else -1."""
+        """Return the (b, b) relation matrix of b items, given by their numbers: 1 and 0 for known pairs, else -1."""
         a = items.numpy()
         wanted = np.minimum(a[:, None], a) * self.n + np.maximum(a[:, None], a)
         at = np.minimum(np.searchsorted(self.listed, wanted), len(self.listed) - 1)
-        return torch.from_numpy(np.where(self.listed[at] == wanted, self.similar[at].astype(np.int64), UNKNOWN))
+        if self.labels is None:
+            others = np.full(wanted.shape, UNKNOWN)
+        else:
+            others = np.where(a[:, None] == a, UNKNOWN, self.labels[a][:, None] == self.labels[a])
+        return torch.from_numpy(np.where(self.listed[at] == wanted, self.degree[at], others.astype(self.degree.dtype)))
 
 
 class KnownPairBatches(BatchSampler):
-    """Batches of both items of listed pairs: every pair is in one batch of an epoch; the last batch is completed.
+    """Batches of the items of listed tuples, such as both of a pair: every tuple is in one batch of an epoch.
 
-    Where a batch would hold more pairs than there are, it holds each once.
+    Where a batch would hold more tuples than there are, it holds each once. Tuples that are shorter than others are
+    filled up with random items, after a random item of the anchor's class if the tuple has only negatives.
     """
 
     def __init__(self, known: KnownPairs, batch_size: int, seed: int) -> None:
-        if batch_size % 2:
+        self.tuples = known.tuples
+        self.mates = None  # the classes in which an anchor with negatives alone finds a positive
+        if known.labels is not None and not (known.degree > 0).any():
+            self.mates = by_class(known.labels)
+        width = known.tuples.shape[1] + (self.mates is not None)
+        if not len(known.tuples):
+            raise ValueError("pairs: no tuple has all of its items among the training items")
+        if width == 2 and batch_size % 2:
             raise ValueError(f"batch_size: must be even, for both items of every pair; got {batch_size}")
-        super().__init__(known.n, min(batch_size, 2 * len(known.listed)), seed)
-        self.ends = np.stack(np.divmod(known.listed, known.n), axis=1)
+        if batch_size < width:
+            raise ValueError(f"batch_size: expected at least {width}, for all items of a tuple, got {batch_size}")
+        self.count = min(batch_size // width, len(known.tuples))
+        super().__init__(known.n, self.count * width, seed)
 
     def plan(self, rng: np.random.Generator) -> Ints:
-        return self.ends[deal(len(self.ends), self.batch_size // 2, rng, drop_last=False)].reshape(-1, self.batch_size)
+        tuples = self.tuples[deal(len(self.tuples), self.count, rng, drop_last=False)]  # (batches, count, w)
+        if self.mates is not None:
+            place = np.argsort(self.mates.order)
+            mates = same_class(self.mates, place[tuples[..., 0]], rng)
+            tuples = np.insert(tuples, 1, mates, axis=2)
+        filled = np.where(tuples < 0, rng.integers(0, self.samples, tuples.shape), tuples)
+        return filled.reshape(-1, self.batch_size)
 
     def batches_per_epoch(self) -> int:
-        return hands_of(len(self.ends), self.batch_size // 2, drop_last=False)
+        return hands_of(len(self.tuples), self.count, drop_last=False)
 
 
 def refuse_classes(config: TrainConfig) -> None:

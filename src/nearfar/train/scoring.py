@@ -31,6 +31,7 @@ from ..evaluation.by_class import scores_by_class
 from ..evaluation.protocol import evaluate_queries
 from ..evaluation.retrieval import Retrieval
 from ..evaluation.scores import Scores
+from ..evaluation.verification import verify_pairs
 from ..io.scores_file import FROZEN, RAW, STANDARDIZED
 from ..progress import counted
 from ..quoting import count_of
@@ -278,7 +279,8 @@ def evaluate_run(
     )
     parameters = sum(parameter.numel() for parameter in embedder.trunk.parameters())
     random = random_trunk(config, first_weights(about), parameters)
-    found_remarks = tuple(filter(None, (scores.why_unscored(), random, units, why_not, *found_remarks)))
+    of_pairs = _listed_remark(embedded[""], task.test)
+    found_remarks = tuple(filter(None, (scores.why_unscored(), of_pairs, random, units, why_not, *found_remarks)))
     if without is not None:
         before = f"Recall@1 {without.recall_at[1]:.4f}, MAP@R {without.map_at_r:.4f}"
         form = FORMS.get(str(about.get("form")))
@@ -313,6 +315,19 @@ def _without_metric(
         return {prefix: embed(embedder, items, **sizes) for prefix, items in sets.items()}
     finally:
         embedder.metric = metric  # because a `Run` keeps its network
+
+
+def _listed_remark(rows: Floats, test: Dataset) -> str:
+    """Return how well the listed pairs of the test are told apart by their cosines; "" without both kinds."""
+    listed = test.listed
+    if listed is None or not {0.0, 1.0} <= set(np.ceil(listed.degree).tolist()):
+        return ""
+    sure = listed.degree >= 0
+    pairs = np.stack([listed.i, listed.j], axis=1)[sure]
+    similar = listed.degree[sure] > 0
+    auc = verify_pairs(rows, pairs, similar).auc
+    counts = f"{np.count_nonzero(similar):,} similar and {np.count_nonzero(~similar):,} dissimilar ones"
+    return f"Listed pairs of the test, {counts}: AUC {auc:.4f}."
 
 
 def _frozen_scores(

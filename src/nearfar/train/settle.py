@@ -18,6 +18,13 @@ from .pairs import TextRows, two_tower_defaults
 from .scale.devices import precision_of
 from .task import check_data, chosen_sizes, open_data, own_preprocessing, size_when_opened
 
+LEARNS_DEGREES = "GeneralizedContrastiveLoss"
+"""The loss that learns from degrees of similarity; for the others, a pair is similar or not."""
+OF_PAIRS = "MultiSimilarityLoss()"
+"""The default objective where only listed pairs are known: it learns from an anchor with one pair, too."""
+OF_DEGREES = f"{LEARNS_DEGREES}(margin=1.4, normalize=True)"
+"""The same if pairs have degrees of similarity."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -82,6 +89,10 @@ def settle(
     chosen = chosen.replace(**own_preprocessing(chosen, start))
     chosen = chosen.replace(**recipe_defaults(chosen, task))
     check_data(chosen, task)
+    if known is None and "objective" not in config.given:
+        chosen = chosen.replace(**_objective_of_pairs(task.train))
+    if known is None:
+        known = KnownPairs.among(task.train, degrees=LEARNS_DEGREES in chosen.objective)
     settled = chosen.replace(**_of_the_data(chosen, task, known))
     if given is None and size_when_opened(settled) != size_when_opened(begun):
         task = open_data(settled, start)
@@ -98,6 +109,14 @@ def _before_the_data(config: TrainConfig, start: Path | None) -> dict[str, Any]:
     if config.text_trunk is not None:
         found |= two_tower_defaults(config, start)
     return found
+
+
+def _objective_of_pairs(train: Dataset) -> dict[str, Any]:
+    """Return the objective for items of which only listed pairs are known; none for others."""
+    if train.listed is None or train.listed.by_class:
+        return {}
+    degree = train.listed.degree
+    return {"objective": OF_DEGREES if bool(((degree > 0) & (degree < 1)).any()) else OF_PAIRS}
 
 
 def _of_the_data(config: TrainConfig, task: Task, known: KnownPairs | None) -> dict[str, Any]:
@@ -132,7 +151,7 @@ def sampler_of(config: TrainConfig, train: Dataset, known: KnownPairs | None) ->
         If the sampler does not exist, or does not fit the items.
     """
     try:
-        if known is not None:
+        if known is not None and (train.listed is None or config.sampler == "auto"):
             return KnownPairBatches(known, config.batch_size, config.seed)
         with named_by(config.origin):
             return make_sampler(config.sampler, train.labels, config.batch_size, config.seed)

@@ -15,7 +15,7 @@ from ..data.augment import transforms_of
 from ..data.checks.training_items import marks_of
 from ..data.dataset import ArrayReader, some
 from ..data.decode import read_shape
-from ..data.open import open_whole, resolve_source
+from ..data.open import open_whole, resolve_source, with_pairs
 from ..data.readers.in_memory import GIVEN
 from ..data.transforms.geometry import ResizedCrop
 from ..data.transforms.symmetries import with_more_classes
@@ -160,15 +160,19 @@ def _opened(config: TrainConfig, start: Path | None) -> Task:
     }
     source = resolve_source(config.data, start)
     if config.final is not None:
-        return open_whole(source, **how)
-    return open_task(
-        source,
-        test_classes=config.test_classes,
-        validation=config.validation,
-        seed=config.seed,
-        split=config.split,
-        **how,
-    )
+        task = open_whole(source, **how)
+    else:
+        task = open_task(
+            source,
+            test_classes=config.test_classes,
+            validation=config.validation,
+            seed=config.seed,
+            split=config.split,
+            **how,
+        )
+    if config.pairs is None:
+        return task
+    return with_pairs(task, resolve_source(config.pairs, start))
 
 
 def size_when_opened(config: TrainConfig) -> int | None:

@@ -11,7 +11,7 @@ from ..quoting import quoted, significant
 
 if TYPE_CHECKING:
     from ..data import Dataset
-    from ..evaluation import Suspects
+    from ..evaluation import HardNegatives, Suspects
     from ..models.embedded import Selection
     from ..numerics.types import AnyArray
 
@@ -249,16 +249,44 @@ def negatives_to(out: Path, dataset: Dataset, rows: AnyArray, count: int, *, dis
 
     suspect = find_suspects(dataset, rows, distance).doubt > 0
     found = hard_negatives(rows, dataset.labels, k=count, suspect=suspect, groups=dataset.groups, distance=distance)
+    doubtful = _too_near(rows, dataset.labels, found, count, distance)
     # the table has cosines, which are larger for near items, or distances, which are smaller
     measure = "similarity" if distance == "cosine" else "distance"
     labels = [dataset.classes[label] for label in dataset.labels]
     table = []
     for at in range(len(dataset)):
-        near = zip(found.indices[at], found.similarities[at], strict=True)
-        for rank, (other, similarity) in enumerate(near, start=1):
+        near = [
+            (other, value, "negative") for other, value in zip(found.indices[at], found.similarities[at], strict=True)
+        ]
+        for rank, (other, similarity, use) in enumerate([*near, *doubtful[at]], start=1):
             if other < 0:  # there are fewer negatives than requested
                 continue
             value = round(abs(float(similarity)), 6) if measure == "distance" else round(float(similarity), 6)
-            table.append((dataset.names[at], labels[at], rank, value, dataset.names[other], labels[other]))
-    write_table(out, ("name", "label", "rank", measure, "negative", "label of negative"), table)
-    return f"{out}: {len(table):,} negatives of {len(dataset):,} items"
+            table.append((dataset.names[at], labels[at], rank, value, dataset.names[other], labels[other], use))
+    write_table(out, ("name", "label", "rank", measure, "negative", "label of negative", "use"), table)
+    left_out = sum(map(len, doubtful))
+    count_negatives = f"{len(table) - left_out:,} negatives of {len(dataset):,} items"
+    return f"{out}: {count_negatives}, and {left_out:,} nearer ones that are doubtful; train with --pairs {out}"
+
+
+def _too_near(
+    rows: AnyArray, labels: AnyArray, found: HardNegatives, count: int, distance: str
+) -> list[list[tuple[int, float, str]]]:
+    """Return the items of other classes that are nearer to each item than its last negative, but are none of them.
+
+    Their labels are doubtful, or they are as near as the item's own class.
+    """
+    import numpy as np
+
+    from ..index import Index
+
+    hits = Index(rows, distance=distance).search(rows, k=min(2 * count + 1, len(rows)))
+    likeness = 1 - hits.distances if distance == "cosine" else -hits.distances
+    other = labels[hits.positions] != labels[:, None]
+    last = np.where(np.isfinite(found.similarities), found.similarities, np.inf).min(axis=1, keepdims=True)
+    known = (hits.positions[:, :, None] == found.indices[:, None]).any(axis=2)
+    doubtful = other & ~known & ((likeness >= last) | ~np.isfinite(last))
+    listed: list[list[tuple[int, float, str]]] = [[] for _ in range(len(rows))]
+    for at, place in np.argwhere(doubtful):
+        listed[at].append((int(hits.positions[at, place]), float(likeness[at, place]), "doubtful"))
+    return listed

@@ -25,6 +25,7 @@ from .arrays import TOO_LARGE, as_singles
 from .files import Files, FolderFiles
 from .folder import ROLES
 from .ids import ids_of, is_id, not_ids
+from .pair_tables import are_paths, classes_of, items_of, listed_of, lists_pairs, read_rows
 from .parquet import read_parquet
 from .saved_datasets import columns_and_images, read_feather, read_saved
 from .text_tables import header_advice, read_text_table, unpacked_name
@@ -122,10 +123,14 @@ def read_manifest(
     `embedding`, a row consists of these numbers only. In a .parquet, a column may also contain the images themselves,
     as bytes or as pairs of bytes and path, which replace `path`.
 
+    A table with the columns of pairs, such as `anchor`, `positive` and `negative`, is described in `pair_tables`.
+
     If there are only train and validation rows, a task is tested on the validation rows.
     """
     path = Path(path)
     whole, stored = _columns(path, label)
+    if label is None and not pairs and lists_pairs(whole):
+        return _listed_source(path, whole, image_size=image_size, skip_bad=skip_bad)
     how: dict[str, Any] = {"image_size": image_size, "skip_bad": skip_bad, "unlabeled": unlabeled, "pairs": pairs}
     return _source(path, whole, stored, label=label, name=name, group=group, **how)
 
@@ -201,6 +206,27 @@ def _source(
     boxes = _boxes(path, whole)
     source = _images_source(path, table, _labels(path, column, unlabeled), stored, boxes, texts, **reading)
     return replace(source, items=replace(source.items, notes=(*left_out, *source.items.notes)))
+
+
+def _listed_source(path: Path, table: Table, *, image_size: int | None, skip_bad: bool) -> Source:
+    """Make a source from a table of pairs, whose items are texts or images."""
+    rows = read_rows(path, table)
+    names = items_of(rows)
+    listed = listed_of(path, rows, names)
+    classes = classes_of(listed, names)
+    if are_paths(table):
+        reading: dict[str, Any] = {"image_size": image_size, "skip_bad": skip_bad}
+        source = _images_source(path, {"path": names}, classes, None, None, None, **reading)
+    else:
+        source = Source(text_items(name_of(path), names, classes))
+    items = source.items
+    if len(items) < len(names):  # some images could not be decoded
+        kept = set(items.names)
+        listed_there = listed.subset(np.array([name in kept for name in names]).nonzero()[0], len(names))
+    else:
+        listed_there = listed
+    note = f"{count_of(len(listed), 'pair')} listed; a class is what similar pairs connect"
+    return replace(source, items=replace(items, listed=listed_there, notes=(*items.notes, note)))
 
 
 def _labeled(table: Table, place: str | None) -> tuple[Table, tuple[str, ...]]:

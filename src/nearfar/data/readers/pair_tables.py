@@ -1,0 +1,251 @@
+"""Tables whose rows list pairs, triplets, or queries with documents and hard negatives, instead of items with classes.
+
+    text1,text2,similar             pairs of texts, 1 or 0
+    anchor,positive,negative        triplets
+    query,document,negative1,...    queries with a document that answers them, and hard negatives
+    query,document,relevance        queries with documents of some relevance, 0, 1, 2, ...
+
+The items are the different cells: texts, or images where cells are paths of image files. Items that similar pairs
+connect are one class, so that whole classes are held out and no item of the test is seen in training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from ...quoting import count_of, quoted
+from ..dataset import DataError
+from ..image_formats import KNOWN
+from ..listed import UNSURE, Listed
+
+Table = Mapping[str, Sequence[Any]]
+
+ENDS = (
+    ("anchor", "positive"),
+    ("query", "document"),
+    ("query", "positive"),
+    ("text1", "text2"),
+    ("sentence1", "sentence2"),
+    ("path1", "path2"),
+    ("item1", "item2"),
+)
+"""Columns of the two items of a pair. Of the first three, items that are not listed together are dissimilar."""
+ASYMMETRIC = 3
+DEGREES = ("similar", "relevance", "score")
+NEGATIVES = ("negative", "negatives")
+MINED = ("name", "negative")
+"""Columns of the table that `nearfar suspects --negatives` writes."""
+DOUBTFUL = "doubtful"
+WORDS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a table as names of items.
+
+    Attributes
+    ----------
+    ends : list of (first, second)
+        The pair of each row; the second is None where a row has only a first item and negatives.
+    degree : ndarray of float, shape (rows,)
+        Degree of each pair.
+    negatives : list of list of (name, degree)
+        Negatives of the first item of each row.
+    by_class : bool
+        As in `Listed`.
+    """
+
+    ends: list[tuple[str, str | None]]
+    degree: NDArray[np.float32]
+    negatives: list[list[tuple[str, float]]]
+    by_class: bool
+
+
+def lists_pairs(table: Table) -> bool:
+    """Return whether a table lists pairs of texts or of image files, by its columns."""
+    ends = _ends(table)
+    if ends is None or not len(table[ends[0]]):
+        return False
+    return isinstance(table[ends[0]][0], str) and not _is_number(table[ends[0]][0])
+
+
+def are_paths(table: Table) -> bool:
+    """Return whether the cells of a table of pairs are paths of image files."""
+    ends = _ends(table)
+    assert ends is not None
+    return str(table[ends[0]][0]).lower().endswith(KNOWN)
+
+
+def _ends(table: Table) -> tuple[str, str] | None:
+    return next((ends for ends in ENDS if all(name in table for name in ends)), None)
+
+
+def read_rows(path: Path, table: Table) -> Rows:
+    """Return the rows of a table of pairs.
+
+    Raises
+    ------
+    DataError
+        If a cell is empty, or a degree is no number; the message names the row.
+    """
+    ends = _ends(table)
+    if ends is None and all(name in table for name in MINED):
+        return _mined(path, table)
+    if ends is None:
+        known = "; ".join(",".join(names) for names in (*ENDS, MINED))
+        raise DataError(f"{path}: expected the columns of pairs, such as {known}; it has {','.join(table)}")
+    first, second = (_cells(path, table[name], name) for name in ends)
+    degrees = next((name for name in DEGREES if name in table), None)
+    if degrees is None:
+        degree = np.ones(len(first), dtype=np.float32)
+    else:
+        degree = _degrees(path, table[degrees], degrees)
+    negatives: list[list[tuple[str, float]]] = [[] for _ in first]
+    for column in table:
+        if column in NEGATIVES or column.rstrip("0123456789").rstrip("_") == "negative":
+            for row, cell in enumerate(table[column]):
+                negatives[row] += [(name, 0.0) for name in _several(cell)]
+    by_class = degrees is None or ENDS.index(ends) < ASYMMETRIC
+    return Rows(list(zip(first, second, strict=True)), degree, negatives, by_class)
+
+
+def _mined(path: Path, table: Table) -> Rows:
+    """Return the hard negatives of each item; a pair that the table calls doubtful is neither."""
+    anchors = _cells(path, table["name"], "name")
+    others = _cells(path, table["negative"], "negative")
+    use = [str(cell) for cell in table.get("use", [""] * len(anchors))]
+    of: dict[str, list[tuple[str, float]]] = {}
+    for anchor, other, word in zip(anchors, others, use, strict=True):
+        of.setdefault(anchor, []).append((other, UNSURE if word == DOUBTFUL else 0.0))
+    ones = np.ones(len(of), dtype=np.float32)
+    return Rows([(anchor, None) for anchor in of], ones, [*of.values()], by_class=True)
+
+
+def _cells(path: Path, column: Sequence[Any], name: str) -> list[str]:
+    cells = ["" if cell is None or cell != cell else str(cell) for cell in column]
+    empty = next((row for row, cell in enumerate(cells, start=1) if not cell.strip()), None)
+    if empty is not None:
+        raise DataError(f"{path}: column {quoted(name)} is empty in row {empty}; expected an item in every row")
+    return cells
+
+
+def _several(cell: Any) -> list[str]:
+    """Return the items in a cell: a list in JSON, one, or none."""
+    cells = cell if isinstance(cell, list) else [cell]
+    return [str(one) for one in cells if one is not None and one == one and str(one).strip()]
+
+
+def _degrees(path: Path, column: Sequence[Any], name: str) -> NDArray[np.float32]:
+    """Return degrees in [0, 1]: the largest becomes 1; -1 beside 1 means dissimilar, as in `DeepMetric`."""
+    found = np.empty(len(column))
+    for row, cell in enumerate(column):
+        word = WORDS.get(str(cell).lower())
+        if word is None and not _is_number(cell):
+            raise DataError(
+                f"{path}: column {quoted(name)} has {quoted(cell)} in row {row + 1}; expected 1 or 0, or a degree"
+            )
+        found[row] = float(cell) if word is None else word
+    if set(found.tolist()) <= {-1.0, 1.0}:
+        found = np.maximum(found, 0)
+    wrong = ~np.isfinite(found) | (found < 0)
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise DataError(f"{path}: column {quoted(name)} has {quoted(column[row])} in row {row + 1}; expected 0 or more")
+    return (found / max(found.max(initial=0), 1.0)).astype(np.float32)
+
+
+def _is_number(cell: Any) -> bool:
+    try:
+        float(cell)
+    except (TypeError, ValueError, OverflowError):
+        return False
+    return True
+
+
+def items_of(rows: Rows) -> list[str]:
+    """Return the different items of a table, in the order in which they come."""
+    names: dict[str, None] = {}
+    for (first, second), negatives in zip(rows.ends, rows.negatives, strict=True):
+        names.update(
+            dict.fromkeys([first, *([second] if second is not None else []), *(name for name, _ in negatives)])
+        )
+    return list(names)
+
+
+def listed_of(path: Path, rows: Rows, names: Sequence[str]) -> Listed:
+    """Return the rows of a table as numbers of items.
+
+    Raises
+    ------
+    DataError
+        If the table names an item that does not exist, pairs an item with itself, or lists a pair as both.
+    """
+    place = {name: at for at, name in enumerate(names)}
+    pairs: dict[tuple[int, int], float] = {}
+    tuples: list[list[int]] = []
+    for row, ((first, second), degree, negatives) in enumerate(
+        zip(rows.ends, rows.degree, rows.negatives, strict=True), start=1
+    ):
+        others = [] if second is None else [(second, float(degree))]
+        listed = [first, *(name for name, _ in (*others, *negatives))]
+        missing = next((name for name in listed if name not in place), None)
+        if missing is not None:
+            raise DataError(f"{path}: names {quoted(missing)} in row {row}, but the data have no item of that name")
+        a = place[first]
+        for name, value in (*others, *negatives):
+            b = place[name]
+            if a == b:
+                raise DataError(f"{path}: pairs {quoted(name)} with itself in row {row}")
+            pair = (min(a, b), max(a, b))
+            before = pairs.setdefault(pair, value)
+            if UNSURE in (before, value):  # doubtful from one side is doubtful from both
+                pairs[pair] = UNSURE
+            elif before != value:
+                raise DataError(f"{path}: lists {quoted(first)} and {quoted(name)} with two different degrees")
+        sure = [name for name, value in (*others, *negatives) if value != UNSURE]
+        if sure:
+            tuples.append([a, *(place[name] for name in dict.fromkeys(sure))])
+    width = max(map(len, tuples), default=2)
+    filled = np.full((len(tuples), width), -1, dtype=np.int64)
+    for at, one in enumerate(tuples):
+        filled[at, : len(one)] = one
+    ends = np.array(list(pairs), dtype=np.int64).reshape(-1, 2)
+    degrees = np.array(list(pairs.values()), dtype=np.float32)
+    return Listed(filled, ends[:, 0], ends[:, 1], degrees, rows.by_class)
+
+
+def classes_of(listed: Listed, names: Sequence[str]) -> list[str]:
+    """Return the class of each item: the name of the first of the items that similar pairs connect with it."""
+    similar = listed.degree > 0
+    n = len(names)
+    links = coo_array((np.ones(similar.sum()), (listed.i[similar], listed.j[similar])), shape=(n, n))
+    _, group = connected_components(links, directed=False)
+    _, first = np.unique(group, return_index=True)
+    return [names[first[number]] for number in group]
+
+
+def listed_in(table: str, names: Sequence[str]) -> tuple[Listed, str]:
+    """Return the pairs that a table lists by the names of items, and a clause on them.
+
+    Raises
+    ------
+    DataError
+        If the table cannot be read, or names an item that does not exist.
+    """
+    from .manifest import read_columns  # which reads tables of pairs, too
+
+    path = Path(table)
+    listed = listed_of(path, read_rows(path, read_columns(path)), names)
+    doubtful = int((listed.degree == UNSURE).sum())
+    note = f"{count_of(len(listed) - doubtful, 'pair')} listed in {path.name}"
+    if doubtful:
+        note += f", {doubtful:,} doubtful ones left out"
+    return listed, note

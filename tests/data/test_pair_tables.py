@@ -1,0 +1,116 @@
+"""Tables of pairs, triplets, and queries with documents: their items, classes, and what is known of pairs."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from nearfar.data import DataError, open_dataset, open_items, open_task
+from nearfar.data.listed import UNSURE
+from nearfar.data.open import with_pairs
+
+
+def write(path, *lines):
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def known(items):
+    """Return the degree of each listed pair by the names of its items."""
+    listed = items.listed
+    return {
+        frozenset((items.names[i], items.names[j])): float(degree)
+        for i, j, degree in zip(listed.i, listed.j, listed.degree, strict=True)
+    }
+
+
+def tuples(items):
+    return [[items.names[at] for at in one if at >= 0] for one in items.listed.tuples]
+
+
+def test_triplets_are_items_whose_classes_are_what_similar_pairs_connect(tmp_path):
+    table = write(tmp_path / "t.csv", "anchor,positive,negative", "a b,b c,x y", "b c,c d,z w", "x y,x z,a b")
+    items = open_dataset(str(table))
+    assert items.kind == "text"
+    assert items.names == ("a b", "b c", "x y", "c d", "z w", "x z")
+    assert [items.classes[label] for label in items.labels] == ["a b", "a b", "x y", "a b", "z w", "x y"]
+    pairs = {("a b", "b c"): 1, ("a b", "x y"): 0, ("b c", "c d"): 1, ("b c", "z w"): 0, ("x y", "x z"): 1}
+    assert known(items) == {frozenset(names): degree for names, degree in pairs.items()}
+    assert tuples(items) == [["a b", "b c", "x y"], ["b c", "c d", "z w"], ["x y", "x z", "a b"]]
+    assert items.listed.by_class
+
+
+def test_queries_have_documents_and_any_number_of_hard_negatives(tmp_path):
+    (tmp_path / "q.jsonl").write_text(
+        '{"query": "q", "document": "d", "negative": ["x", "y"]}\n{"query": "r", "document": "e", "negative": []}\n'
+    )
+    assert tuples(open_dataset(str(tmp_path / "q.jsonl"))) == [["q", "d", "x", "y"], ["r", "e"]]
+    table = write(tmp_path / "q.csv", "query,document,negative1,negative_2", "q,d,x,y", "r,e,,")
+    assert tuples(open_dataset(str(table))) == [["q", "d", "x", "y"], ["r", "e"]]
+
+
+def test_degrees_are_relative_to_the_largest(tmp_path):
+    table = write(tmp_path / "s.csv", "sentence1,sentence2,score", "a,b,5", "c,d,2.5", "e,f,0")
+    items = open_dataset(str(table))
+    assert [*known(items).values()] == [1, 0.5, 0]
+    assert not items.listed.by_class
+    table = write(tmp_path / "p.csv", "text1,text2,similar", "a,b,-1", "c,d,1", "e,f,true")
+    with pytest.raises(DataError, match="row 3"):
+        open_dataset(str(write(tmp_path / "w.csv", "text1,text2,similar", "a,b,1", "c,d,0", "e,f,perhaps")))
+    assert [*known(open_dataset(str(table))).values()] == [0, 1, 1]
+
+
+def test_pairs_of_photos(tmp_path):
+    for name in "abc":
+        Image.fromarray(np.zeros((4, 4, 3), np.uint8)).save(tmp_path / f"{name}.png")
+    table = write(tmp_path / "p.csv", "path1,path2,similar", "a.png,b.png,1", "a.png,c.png,0")
+    items = open_dataset(str(table))
+    assert (items.kind, items.names) == ("image", ("a.png", "b.png", "c.png"))
+    write(tmp_path / "p.csv", "path1,path2,similar", "a.png,b.png,1", "a.png,d.png,0")
+    with pytest.raises(DataError, match=r"1 of 3 images do not exist: d\.png"):
+        open_dataset(str(table))
+
+
+def test_what_is_listed_follows_the_items(tmp_path):
+    table = write(tmp_path / "t.csv", "anchor,positive,negative", *(f"a{i},b{i},c{i}" for i in range(12)))
+    task = open_task(str(table), validation=0)
+    whole = known(open_items(str(table)))
+    for part in (task.train, task.test):
+        there = set(part.names)
+        assert known(part) == {names: degree for names, degree in whole.items() if names <= there}
+        assert all(one[0][0] == "a" and len(one) > 1 for one in tuples(part))
+    joined = task.train.joined(task.test)
+    assert known(joined).items() <= whole.items()
+    assert len(joined.listed) == len(task.train.listed) + len(task.test.listed)
+    assert task.train.subset([0]).listed is None
+
+
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        (["anchor,positive", "a,"], "column 'positive' is empty in row 1"),
+        (["anchor,positive", "a,a"], "pairs 'a' with itself in row 1"),
+        (["text1,text2,similar", "a,b,1", "b,a,0"], "lists 'b' and 'a' with two different degrees"),
+        (["text1,text2,similar", "a,b,-3"], "has '-3' in row 1; expected 0 or more"),
+    ],
+)
+def test_a_bad_pair_is_one_line(tmp_path, lines, says):
+    with pytest.raises(DataError, match=says):
+        open_dataset(str(write(tmp_path / "bad.csv", *lines)))
+
+
+def test_mined_negatives_name_items_and_doubtful_ones_are_unknown(tmp_path):
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "rows.npz", X=rng.normal(size=(24, 3)), y=np.arange(24) % 6)
+    task = open_task(str(tmp_path / "rows.npz"), validation=0)
+    a, b, c, d = task.train.names[:4]
+    rows = [f"{a},{b},negative", f"{a},{c},doubtful", f"{c},{a},negative", f"{b},{d},negative"]
+    table = write(tmp_path / "hard.csv", "name,negative,use", *rows)
+    found = with_pairs(task, str(table))
+    assert known(found.train) == {frozenset((a, b)): 0, frozenset((a, c)): UNSURE, frozenset((b, d)): 0}
+    assert "2 pairs listed in hard.csv, 1 doubtful ones left out." in found.protocol
+    write(table, "name,negative", f"{a},nobody")
+    with pytest.raises(DataError, match=r"hard.csv: names 'nobody' in row 1, but the data have no item of that name"):
+        with_pairs(task, str(table))
+    write(table, "name,other", f"{a},{b}")
+    with pytest.raises(DataError, match=r"expected the columns of pairs, such as anchor,pos.* it has name,other"):
+        with_pairs(task, str(table))
