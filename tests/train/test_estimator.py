@@ -22,7 +22,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from nearfar import TripletLoss
 from nearfar.data import Dataset
-from nearfar.data.listed import UNSURE, Listed
+from nearfar.data.listed import UNSURE, PairsOfItems
 from nearfar.evaluation import verify_pairs
 from nearfar.numerics.constraints import check_pairs
 from nearfar.report import report_run
@@ -328,7 +328,7 @@ def test_a_batch_for_more_pairs_than_there_are_holds_each_once():
 
 
 def test_listed_pairs_take_precedence_over_classes():
-    listed = Listed(
+    listed = PairsOfItems(
         tuples=np.array([[0, 3, -1], [1, 4, 5]]),
         i=np.array([0, 4, 1, 0]),
         j=np.array([3, 1, 5, 2]),

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..labels import class_name, named_classes
 from ..quoting import PATH, count_of, quoted, shorten
-from .listed import Listed
+from .listed import PairsOfItems
 
 Kind = Literal["image", "row", "text"]
 Named = str | os.PathLike[str]
@@ -127,7 +127,7 @@ class Dataset:
         image, if they are pairs of both.
     unnamed : bool
         Whether the items have no names of their own: `names` were made of their positions, or of their first words.
-    listed : Listed or None
+    listed : PairsOfItems or None
         Pairs of items that are known to be similar or dissimilar, beside the classes or instead of them.
     """
 
@@ -145,7 +145,7 @@ class Dataset:
     stored: Callable[[int], NDArray[Any]] | None = None
     texts: NDArray[np.str_] | None = None
     unnamed: bool = False
-    listed: Listed | None = None
+    listed: PairsOfItems | None = None
 
     @classmethod
     def from_array(

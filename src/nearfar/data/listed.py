@@ -1,4 +1,4 @@
-"""Pairs of items that somebody or a model has listed, beside the classes of items or instead of them."""
+"""Pairs of items that people or a model have listed, beside the classes of items or instead of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ UNSURE = -1.0
 
 
 @dataclass(frozen=True, eq=False)
-class Listed:
+class PairsOfItems:
     """Tuples of items, and the pairs in them.
 
     Parameters
@@ -37,7 +37,7 @@ class Listed:
     def __len__(self) -> int:
         return len(self.i)
 
-    def subset(self, chosen: NDArray[np.int64], n: int) -> Listed | None:
+    def subset(self, chosen: NDArray[np.int64], n: int) -> PairsOfItems | None:
         """Return what is listed among some of `n` items, with their numbers there; None if it is nothing."""
         place = np.full(n + 1, -1, dtype=np.int64)  # the last is that of -1
         place[chosen] = np.arange(len(chosen))
@@ -52,17 +52,17 @@ class Listed:
         tuples = tuples[there[:, 0] & (there.sum(axis=1) > 1)]  # an anchor, and something to compare it with
         return replace(self, tuples=tuples, i=i[kept], j=j[kept], degree=self.degree[kept])
 
-    def after(self, n: int) -> Listed:
+    def after(self, n: int) -> PairsOfItems:
         """Return the same for items that follow `n` others."""
         return replace(self, tuples=np.where(self.tuples < 0, -1, self.tuples + n), i=self.i + n, j=self.j + n)
 
-    def joined(self, other: Listed) -> Listed:
+    def joined(self, other: PairsOfItems) -> PairsOfItems:
         """Return what both list, of the same items."""
         width = max(self.tuples.shape[1], other.tuples.shape[1])
         tuples = [
             np.pad(one.tuples, ((0, 0), (0, width - one.tuples.shape[1])), constant_values=-1) for one in (self, other)
         ]
-        return Listed(
+        return PairsOfItems(
             tuples=np.concatenate(tuples),
             i=np.concatenate([self.i, other.i]),
             j=np.concatenate([self.j, other.j]),

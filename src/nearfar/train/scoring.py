@@ -318,7 +318,7 @@ def _without_metric(
 
 
 def _listed_remark(rows: Floats, test: Dataset) -> str:
-    """Return how well the listed pairs of the test are told apart by their cosines; "" without both kinds."""
+    """Return how well cosines separate the listed pairs of the test; "" without both kinds."""
     listed = test.listed
     if listed is None or not {0.0, 1.0} <= set(np.ceil(listed.degree).tolist()):
         return ""

@@ -24,7 +24,7 @@ from scipy.sparse.csgraph import connected_components
 from ...quoting import count_of, quoted
 from ..dataset import DataError
 from ..image_formats import KNOWN
-from ..listed import UNSURE, Listed
+from ..listed import UNSURE, PairsOfItems
 
 Table = Mapping[str, Sequence[Any]]
 
@@ -48,7 +48,7 @@ WORDS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 
 
 @dataclass(frozen=True)
-class Rows:
+class PairRows:
     """The rows of a table as names of items.
 
     Attributes
@@ -60,7 +60,7 @@ class Rows:
     negatives : list of list of (name, degree)
         Negatives of the first item of each row.
     by_class : bool
-        As in `Listed`.
+        As in `PairsOfItems`.
     """
 
     ends: list[tuple[str, str | None]]
@@ -88,7 +88,7 @@ def _ends(table: Table) -> tuple[str, str] | None:
     return next((ends for ends in ENDS if all(name in table for name in ends)), None)
 
 
-def read_rows(path: Path, table: Table) -> Rows:
+def read_rows(path: Path, table: Table) -> PairRows:
     """Return the rows of a table of pairs.
 
     Raises
@@ -114,10 +114,10 @@ def read_rows(path: Path, table: Table) -> Rows:
             for row, cell in enumerate(table[column]):
                 negatives[row] += [(name, 0.0) for name in _several(cell)]
     by_class = degrees is None or ENDS.index(ends) < ASYMMETRIC
-    return Rows(list(zip(first, second, strict=True)), degree, negatives, by_class)
+    return PairRows(list(zip(first, second, strict=True)), degree, negatives, by_class)
 
 
-def _mined(path: Path, table: Table) -> Rows:
+def _mined(path: Path, table: Table) -> PairRows:
     """Return the hard negatives of each item; a pair that the table calls doubtful is neither."""
     anchors = _cells(path, table["name"], "name")
     others = _cells(path, table["negative"], "negative")
@@ -126,7 +126,7 @@ def _mined(path: Path, table: Table) -> Rows:
     for anchor, other, word in zip(anchors, others, use, strict=True):
         of.setdefault(anchor, []).append((other, UNSURE if word == DOUBTFUL else 0.0))
     ones = np.ones(len(of), dtype=np.float32)
-    return Rows([(anchor, None) for anchor in of], ones, [*of.values()], by_class=True)
+    return PairRows([(anchor, None) for anchor in of], ones, [*of.values()], by_class=True)
 
 
 def _cells(path: Path, column: Sequence[Any], name: str) -> list[str]:
@@ -170,7 +170,7 @@ def _is_number(cell: Any) -> bool:
     return True
 
 
-def items_of(rows: Rows) -> list[str]:
+def items_of(rows: PairRows) -> list[str]:
     """Return the different items of a table, in the order in which they come."""
     names: dict[str, None] = {}
     for (first, second), negatives in zip(rows.ends, rows.negatives, strict=True):
@@ -180,7 +180,7 @@ def items_of(rows: Rows) -> list[str]:
     return list(names)
 
 
-def listed_of(path: Path, rows: Rows, names: Sequence[str]) -> Listed:
+def listed_of(path: Path, rows: PairRows, names: Sequence[str]) -> PairsOfItems:
     """Return the rows of a table as numbers of items.
 
     Raises
@@ -219,10 +219,10 @@ def listed_of(path: Path, rows: Rows, names: Sequence[str]) -> Listed:
         filled[at, : len(one)] = one
     ends = np.array(list(pairs), dtype=np.int64).reshape(-1, 2)
     degrees = np.array(list(pairs.values()), dtype=np.float32)
-    return Listed(filled, ends[:, 0], ends[:, 1], degrees, rows.by_class)
+    return PairsOfItems(filled, ends[:, 0], ends[:, 1], degrees, rows.by_class)
 
 
-def classes_of(listed: Listed, names: Sequence[str]) -> list[str]:
+def classes_of(listed: PairsOfItems, names: Sequence[str]) -> list[str]:
     """Return the class of each item: the name of the first of the items that similar pairs connect with it."""
     similar = listed.degree > 0
     n = len(names)
@@ -232,7 +232,7 @@ def classes_of(listed: Listed, names: Sequence[str]) -> list[str]:
     return [names[first[number]] for number in group]
 
 
-def listed_in(table: str, names: Sequence[str]) -> tuple[Listed, str]:
+def listed_in(table: str, names: Sequence[str]) -> tuple[PairsOfItems, str]:
     """Return the pairs that a table lists by the names of items, and a clause on them.
 
     Raises
