@@ -139,7 +139,7 @@ def measured(settings: argparse.Namespace) -> dict[str, float | None]:
     found["memory"] = (peak_memory() - held) / 1024
     found["disk"] = sum(file.stat().st_size for file in engine.path.rglob("*") if file.is_file()) / 2**20
     if engine.path.is_file():
-        both = engine.path.parent.glob(f"{engine.path.name}*")  # an index may have a journal
+        both = engine.path.parent.glob(f"{engine.path.name}*")  # an index may have a cache
         found["disk"] = sum(file.stat().st_size for file in both) / 2**20
     return found
 

@@ -5,8 +5,7 @@ python bench/kill_writers.py items.index --kills 50
 python bench/kill_writers.py items.index --kills 50 --first 20000 --dims 256
 
 What the process has reported before it was killed must be there, or be gone, afterwards; of the one change that was
-under way either is right. A file is small unless it has many first items: it is then rewritten at every change, and
-has a journal of its changes otherwise.
+under way either is right.
 """
 
 from __future__ import annotations

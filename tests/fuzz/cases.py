@@ -317,46 +317,19 @@ def learner(rng: Random, folder: Path) -> Words:
 
 
 def index(rng: Random, folder: Path) -> Words:
-    file = folder / pick(rng, ("rows.index", "run.index"))
-    way = rng.random()
-    if way < 0.15:
-        changed = mutate.changed_engine
-    elif way < 0.9:
-        changed = mutate.changed_safetensors
-    else:
-        changed = mutate.changed_tensors
-    file.write_bytes(changed(rng, file.read_bytes()))
+    file = folder / pick(rng, ("rows.index", "run.index", "changed.index"))
+    mutate.change_index(rng, file)
     name = file.name
-    source = ["rows.npz"] if name == "rows.index" else ["run", "rows.csv"]
+    source = ["run", "rows.csv"] if name == "run.index" else ["rows.npz"]
     words = (
         ["search", name, "rows.npy"],
         ["search", name, "rows.npy", "--out", "found.csv"],
         ["duplicates", name],
         ["duplicates", name, "--within", "0.5", "--out", "found.csv"],
+        ["index", name, "--out", "new.index"],
         ["index", "--out", name, "--remove", "class1"],
         ["index", *source, "--out", name, "--add"],
         ["index", *source, "--out", name, "--add", "--new"],
-    )
-    return pick(rng, words)
-
-
-def index_journal(rng: Random, folder: Path) -> Words:
-    """The changes beside an index, with right checksums or without."""
-    name = "changed.index"
-    file = folder / f"{name}.journal"
-    way = rng.random()
-    if way < 0.8:
-        changed = mutate.changed_safetensors if way < 0.6 else mutate.changed_tensors
-        file.write_bytes(mutate.changed_journal(rng, file.read_bytes(), changed))
-    else:
-        file.write_bytes(mutate.changed_bytes(rng, file.read_bytes()))
-    words = (
-        ["search", name, "rows.npy"],
-        ["duplicates", name, "--within", "0.5", "--out", "found.csv"],
-        ["index", name, "--out", "new.index"],
-        ["index", "--out", name, "--remove", "class1"],
-        ["index", "rows.npz", "--out", name, "--add"],
-        ["index", "rows.npz", "--out", name, "--overwrite"],
     )
     return pick(rng, words)
 
@@ -538,8 +511,7 @@ KINDS: dict[str, tuple[Case, int]] = {
     "npz": (numpy_archive, 8),
     "npy": (numpy_array, 6),
     "learner": (learner, 8),
-    "index": (index, 10),
-    "journal of an index": (index_journal, 6),
+    "index": (index, 16),
     "config": (run_config, 8),
     "weights": (run_weights, 5),
     "notes of a run": (run_notes, 2),

@@ -11,7 +11,6 @@ from contextlib import chdir, redirect_stderr, redirect_stdout, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 from PIL import Image
@@ -19,8 +18,7 @@ from safetensors.torch import save_file
 
 import nearfar.index
 from nearfar import cli
-from nearfar.index import file_store, records_of
-from nearfar.index import index as index_module
+from nearfar.index import records_of
 
 FORMATS = ("png", "jpg", "bmp", "gif", "tiff", "webp", "ppm")
 
@@ -200,16 +198,12 @@ def make(folder: Path) -> None:
 
 
 def changed_index() -> None:
-    """Make an index with a journal of two changes beside it, as a large index has."""
+    """Make an index that was changed twice."""
     items = records_of(rows(2)[0], ["new", "newer"], labels=["class0", "other"], columns={"price": [1.0, 2.0]})
-    with (
-        patch.object(index_module, "JOURNALED_FROM", 0),
-        patch.object(file_store, "LARGEST_PART", 100.0),
-    ):
-        command("index", "rows.npz", "--out", "changed.index")
-        with nearfar.index.open("changed.index", "w") as store:
-            store.add(items, gone=["0"], about={"made": "by two"})
-            store.remove(["new"])
+    command("index", "rows.npz", "--out", "changed.index")
+    with nearfar.index.open("changed.index", "w") as store:
+        store.add(items, gone=["0"], about={"made": "by two"})
+        store.remove(["new"])
 
 
 def comparison() -> list[str]:

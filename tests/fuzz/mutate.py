@@ -3,16 +3,19 @@
 import io
 import json
 import re
+import sqlite3
 import struct
 import warnings
 import zipfile
 import zlib
 from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from nearfar.index import journal
+from nearfar.index import blob_file
 
 DEEP = "a very deep value"
 """Stands for 5,000 lists inside each other, which no value in memory need be."""
@@ -265,27 +268,38 @@ def changed_safetensors(rng: Random, data: bytes) -> bytes:
     return len(text).to_bytes(8, "little") + text + data[end:]
 
 
-def changed_engine(rng: Random, data: bytes) -> bytes:
-    """Name another engine in the metadata of an index: faiss reads such texts by recursion."""
-    end = 8 + int.from_bytes(data[:8], "little")
-    header = json.loads(data[8:end])
-    header["__metadata__"]["engine"] = pick(rng, (*ENGINES, hostile_text(rng)))
-    text = as_json(header).encode()
-    return len(text).to_bytes(8, "little") + text + data[end:]
+def change_index(rng: Random, file: Path) -> None:
+    """Change the bytes of an index, its schema, or one of its parts, which gets a right digest."""
+    way = rng.random()
+    if way < 0.15:
+        file.write_bytes(changed_bytes(rng, file.read_bytes()))
+        return
+    if way < 0.25:
+        with closing(sqlite3.connect(file)) as connection:
+            connection.executescript(pick(rng, SCHEMAS))
+        return
+    with blob_file.changing(file) as blobs:
+        root = blobs.root()
+        parts = [(kind, number) for kind in range(1, 20) for number, _ in blobs.all_of(kind)]
+        if way < 0.4:  # faiss reads such texts by recursion
+            root = as_json(json.loads(root) | {"engine": pick(rng, (*ENGINES, hostile_text(rng)))}).encode()
+        elif way < 0.7:
+            root = changed_json(rng, root.decode()).encode()
+        elif way < 0.75:
+            blobs.drop(*pick(rng, parts))
+        else:
+            kind, number = pick(rng, parts)
+            blobs.put(kind, number, changed_bytes(rng, blobs.get(kind, number) or b"?"))
+        blobs.put_root(root)
 
 
-def changed_journal(rng: Random, data: bytes, changed: Callable[[Random, bytes], bytes]) -> bytes:
-    """Change one record of the journal of an index, and give it a right checksum."""
-    records = []
-    at = journal.BEGINNING
-    while at < len(data):
-        length, *_ = journal.HEAD.unpack_from(data, at)
-        at += journal.HEAD.size
-        records.append(data[at : at + length])
-        at += length + len(journal.DONE)
-    one = int(rng.integers(len(records)))
-    records[one] = changed(rng, records[one])
-    return data[: journal.BEGINNING] + b"".join(journal.record_of(record) + journal.DONE for record in records)
+SCHEMAS = (
+    "CREATE VIEW more AS SELECT * FROM blobs",
+    "CREATE TRIGGER t AFTER INSERT ON blobs BEGIN DELETE FROM blobs; END",
+    "ALTER TABLE blobs ADD COLUMN more AS (zeroblob(1000000000))",
+    "DROP TABLE blobs",
+    "PRAGMA journal_mode=WAL",
+)
 
 
 def changed_tensors(rng: Random, data: bytes) -> bytes:

@@ -213,44 +213,6 @@ def test_numbers_that_are_taken_are_no_names_relative_to_index():
     assert index.names.tolist() == ["1", "2", "3", "4", "5", "6"]
 
 
-def test_files_that_are_no_index_are_refused(tmp_path):
-    from nearfar.io import tensor_file as storage
-
-    (tmp_path / "text").write_text("hello")
-    with pytest.raises(ValueError, match="not a readable"):
-        Index.load(tmp_path / "text")
-    storage.write(tmp_path / "other", {"embeddings": rows()}, {"format": "something else"})
-    with pytest.raises(ValueError, match="is not an index"):
-        Index.load(tmp_path / "other")
-    with pytest.raises(FileNotFoundError):
-        Index.load(tmp_path / "nothing")
-
-
-@pytest.mark.parametrize(
-    ("arrays", "text", "word"),
-    [
-        ({"names": None}, {}, "'names'"),
-        ({}, {"distance": None}, "'distance'"),
-        ({}, {"distance": "taxi"}, "expected one of"),
-        ({}, {"about": "3"}, "expected an object of text"),
-        ({}, {"about": "{"}, "Expecting"),
-        ({"names": rows(2)}, {}, "decode"),
-        ({"names": np.frombuffer(b'["a"]', dtype=np.uint8)}, {}, "names: expected 2"),
-        ({"labels": rows(2)}, {}, "labels: expected 2"),
-        ({"embeddings": np.full((2, 8), np.nan)}, {}, "NaN"),
-    ],
-)
-def test_files_that_hold_half_an_index_are_refused(tmp_path, arrays, text, word):
-    from nearfar.io import tensor_file as storage
-
-    Index(rows(2)).save(tmp_path / "x")
-    whole, told = storage.read(tmp_path / "x")
-    whole = {name: value for name, value in (whole | arrays).items() if value is not None}
-    storage.write(tmp_path / "x", whole, {name: value for name, value in (told | text).items() if value is not None})
-    with pytest.raises(ValueError, match=f"x is damaged: .*{word}"):
-        Index.load(tmp_path / "x")
-
-
 def test_bad_input_leaves_the_index_as_it_was():
     index = Index(rows(10), labels=[0] * 10)
     for words, wrong in (

@@ -180,13 +180,9 @@ import numpy as np
 
 from nearfar.cli.indexing import index
 from nearfar.io import atomic_files
-from nearfar.index import Index, file_store, journal
-from nearfar.index import index as index_module
+from nearfar.index import Index, blob_file
 
-file_store.LARGEST_PART = float(sys.argv[1])
-if file_store.LARGEST_PART:
-    index_module.JOURNALED_FROM = 0
-WRITING = (atomic_files.__file__, journal.__file__)
+WRITING = (atomic_files.__file__, blob_file.__file__)
 FILE, NEW = Path("x.index"), Path("new.npz")
 
 
@@ -251,7 +247,7 @@ for k in range(40):
         assert found == names + more, (k, found)
         names, new = found, new + 1
 add()
-left = sorted(set(os.listdir()) - {"x.index.journal"})
+left = sorted(os.listdir())
 assert left == [NEW.name, FILE.name], left
 print(old, new, len(writing))
 """
@@ -259,13 +255,9 @@ print(old, new, len(writing))
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are killed as POSIX does it")
-@pytest.mark.parametrize("journal", [0.0, 1.0, 1000.0])
-def test_an_index_whose_change_is_killed_is_the_old_or_the_new_one(tmp_path, journal):
-    """At 20 random moments of the whole change, and at 20 of those at which files are written.
-
-    Without a journal, with one that is as large as the file at most, and with one that takes all changes.
-    """
-    done = subprocess.run([sys.executable, "-c", KILLED, str(journal)], cwd=tmp_path, capture_output=True, text=True)
+def test_an_index_whose_change_is_killed_is_the_old_or_the_new_one(tmp_path):
+    """At 20 random moments of the whole change, and at 20 of those at which files are written."""
+    done = subprocess.run([sys.executable, "-c", KILLED], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     old, new, moments = map(int, done.stdout.split()[-3:])
     assert old + new == 40

@@ -330,19 +330,6 @@ def test_an_empty_index_is_served(client, folder, monkeypatch, way):
     assert client.get("/api/classes?begins=gray").json()["total"] == 1
 
 
-def test_a_change_in_the_journal_of_the_index_is_served_soon(client, folder, monkeypatch):
-    monkeypatch.setattr("nearfar.serve.collection.LOOK_EVERY", 0.0)
-    monkeypatch.setattr("nearfar.index.index.JOURNALED_FROM", 0)
-    monkeypatch.setattr("nearfar.index.file_store.LARGEST_PART", 100.0)
-    with open_store(folder / "colors.index", "w") as store:
-        store.change()  # written anew as a file that may have a journal
-    for k in range(2):
-        with open_store(folder / "colors.index", "w") as store:
-            store.add(records_of([[0.0, 0.0, 0.0]], [f"gray{k}.png"], labels=["gray"]))
-        assert (folder / "colors.index.journal").exists()
-        assert client.get("/api/about").json()["items"] == 25 + k
-
-
 def test_an_index_of_another_model_is_not_searched_with_the_old_one(client, folder, monkeypatch):
     monkeypatch.setattr("nearfar.serve.collection.LOOK_EVERY", 0.0)
     path = folder / "colors.index"

@@ -32,6 +32,8 @@ def index(
     engine: Annotated[str | None, Parameter(group=INDEX)] = None,
     columns: Annotated[Path | None, Parameter(group=DATA)] = None,
     threshold: Annotated[float | None, Parameter(group=INDEX)] = None,
+    build: Annotated[bool, Parameter(group=INDEX)] = False,
+    check: Annotated[bool, Parameter(group=INDEX)] = False,
     distance: Annotated[DistanceName | None, Parameter(group=INDEX)] = None,
     dims: Annotated[int | None, Parameter(group=INDEX)] = None,
     items: ItemOptions = ItemOptions(),
@@ -71,6 +73,12 @@ def index(
     threshold
         Maximum distance of a match, which is stored with the index; `nearfar evaluate --protocol identification`
         measures it. SOURCE is not needed to set it.
+    build
+        Build a graph beside the file in OUT (photos.index.graph), by which `nearfar search` finds the nearest of many
+        items approximately and soon (needs the extra ann). It stays as it is while items are added and removed; build
+        it again after many changes. SOURCE is not needed. Delete the graph to search exactly.
+    check
+        Read all of the file in OUT, and report whether a part of it is damaged. Nothing is changed.
     distance
         Compare embeddings by this distance: cosine or euclidean. By default, that of the learner, cosine for runs and
         embeddings, and euclidean for tables with one column per measurement. With --add, that of the index.
@@ -79,12 +87,17 @@ def index(
     overwrite
         Replace an existing index in OUT. It stays complete until the new one is written.
     """
-    from ..index.building import build
+    from ..index import building
 
+    if check:
+        if source is not None:
+            raise ValueError("--check: only reads the index in --out; leave SOURCE out")
+        say(building.check_index(out))
+        return
     if source is not None and not is_folder(out) and not is_address(out):
         check_out(out, overwrite=True)  # `build` refuses an existing index, except for --add, --remove and --overwrite
     with images_from(*items.images), trusting(*trust):
-        line = build(
+        line = building.build(
             source,
             data,
             out,
@@ -95,6 +108,7 @@ def index(
             engine=engine,
             columns=columns,
             threshold=threshold,
+            graph=build,
             distance=distance,
             dims=dims,
             label=items.label,

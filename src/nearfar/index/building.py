@@ -22,6 +22,7 @@ from ..models.embedded import distance_of, recorded_distance, refuse_data
 from ..numerics.types import AnyArray
 from ..quoting import count_of, quoted
 from . import index_lock
+from .file_store import FileStore
 from .paths import (
     GROUP,
     base_folder_metadata,
@@ -49,6 +50,7 @@ def build(
     engine: str | None = None,
     columns: str | os.PathLike[str] | None = None,
     threshold: float | None = None,
+    graph: bool = False,
     distance: str | None = None,
     dims: int | None = None,
     label: str | None = None,
@@ -76,6 +78,8 @@ def build(
         Table with further columns of the items.
     threshold : float, optional
         Maximum distance of a match, which is stored with the index.
+    graph : bool
+        Build the graph for approximate search of a file, again if there is one.
     distance : str, optional
         Distance by which items are compared. By default, that of the model.
     dims : int, optional
@@ -110,12 +114,13 @@ def build(
         check_dims(dims, new_index=source is not None and not add)
         about[DIMS] = str(dims)
     if source is None:
-        alone = remove or threshold is not None or engine or columns
+        alone = remove or threshold is not None or engine or columns or graph
         if add or new or label or skip_bad or distance or not alone:
-            alone_too = "only --remove, --threshold, --engine and --columns work without it"
+            alone_too = "only --remove, --threshold, --engine, --columns and --build work without it"
             raise ValueError(f"SOURCE: expected a run, a learner or embeddings; {alone_too}")
         with index_lock.index_lock(out, wait=index_lock.WAIT, waiting=waiting):
-            return change_index(out, remove, about, engine=engine or "", columns=columns, name=name)
+            line = change_index(out, remove, about, engine=engine or "", columns=columns, name=name)
+            return line + built_graph(out) if graph else line
     source = Path(source)
     check_kind_of_change(add=add, new=new, remove=remove, overwrite=overwrite)
     with index_lock.index_lock(out, wait=index_lock.WAIT, waiting=waiting):
@@ -123,10 +128,34 @@ def build(
             raise ValueError(f"--out: {shown(out)} exists; add to it with --add, or replace it with --overwrite")
         if kind_of(source) is SourceKind.INDEX:
             check_copied_as_it_is(source, [data, add, label, skip_bad, columns, dims, distance])
-            return copy_index(source, out, about, engine=engine or "")
+            line = copy_index(source, out, about, engine=engine or "")
+            return line + built_graph(out) if graph else line
         how: dict[str, Any] = {"add": add, "new": new, "remove": remove, "engine": engine, "skip_bad": skip_bad}
         how |= {"label": label, "name": name, "columns": columns, "distance": distance, "about": about}
-        return write_items(source, data, out, **how)
+        line = write_items(source, data, out, **how)
+        return line + built_graph(out) if graph else line
+
+
+def built_graph(out: Path) -> str:
+    """Build the graph of an index in a file, and return the end of a line on it."""
+    with open_store(out, "w", lock=False) as store:
+        if not isinstance(store, FileStore):
+            raise ValueError(f"--build: {shown(out)} builds its own structures; it works only for a file")
+        return f"; graph of {count_of(store.build(), 'item')} built"
+
+
+def check_index(path: str | os.PathLike[str]) -> str:
+    """Read all of an index in a file, as `nearfar index --check` does, and return one line on it.
+
+    Raises
+    ------
+    ValueError
+        If a part of it is not what was written.
+    """
+    with open_store(path) as store:
+        if not isinstance(store, FileStore):
+            raise ValueError(f"--check: {shown(path)} is no file, and has no checksums of ours")
+        return f"{shown(path)}: {store_summary(store)}; all {store.check():,} parts are as they were written"
 
 
 def check_dims(dims: int, *, new_index: bool) -> None:

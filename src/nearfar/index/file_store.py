@@ -1,25 +1,36 @@
-"""A collection in one file, searched in memory. A change rewrites the file, or appends to its journal."""
+"""A collection in one file of SQLite, searched in memory, or by a graph beside it. A change writes a few blocks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ..numerics.distances import check_distance
 from ..numerics.types import AnyArray, Bools
 from .approximate import Approximate
+from .blob_file import changing, reading
+from .collection_file import (
+    Change,
+    Root,
+    check_fits,
+    checked_change,
+    make_change,
+    new_file,
+    numbers_of,
+    read_snapshot,
+    records_at,
+)
 from .filters import Kind, mask, parse_filter
-from .index import Content, Index, Metadata, Stored, merged, read_content, write_index
+from .graph_file import build_graph, graph_of, open_graph
+from .index import Index, Metadata, metadata_of
 from .index_lock import index_lock
-from .journal import AROUND, BEGINNING, Change, append, can_grow, checked_change, packed_change, remove_stale, size_of
-from .records import Hits, Records, check_column, check_known, column_kinds, names_in, picked_columns
-
-LARGEST_PART = 0.1
-"""Size of a journal relative to its file, beyond which the file is rewritten: readers read both."""
+from .mapped_search import MappedSearch
+from .records import Hits, Records, check_column, names_in
 
 
 class FileStore:
@@ -39,20 +50,22 @@ class FileStore:
             raise
 
     def _open(self) -> None:
-        self._seen = status_of(self.path)
-        # a writer reads few of the embeddings
-        self._stored, content = read_content(self.path, mapped=self.writes)
-        if not self.writes:
-            self._stored = Stored(content.metadata, content.rows, identity="")
-        self._hold(content)
-        if not self.writes:
-            self._searched()  # made now, because many threads may search it later
-
-    def _hold(self, content: Content | None) -> None:
-        """Keep what the collection holds now; None after a change, so that it is found when it is needed."""
-        self._content = content
+        self._metadata: Metadata | None = None
         self._index: Index | None = None
-        self._places: dict[str, int] | None = None
+        self._mapped: MappedSearch | None = None
+        self._places: dict[str, int] = {}
+        with reading(self.path) as blobs:
+            self._root: Root | None = Root.read(blobs)
+            if self.writes:  # it reads few of the items
+                blobs.check_sum()
+                return
+            graph = open_graph(self.path, self._root) if self._root.engine == "exact" else None
+            snapshot = read_snapshot(blobs, since=0 if graph is None else graph.next)
+        if graph is not None:
+            self._mapped = MappedSearch(snapshot, graph)
+            return
+        self._index = Index._of(snapshot, self.path)
+        self._places = {name: row for row, name in enumerate(self._index.names.tolist())}
 
     @classmethod
     def create(
@@ -60,75 +73,76 @@ class FileStore:
     ) -> FileStore:
         """Write a new file, and open it to be changed."""
         check_distance(distance)
-        rows = np.asarray(records.embeddings, dtype=np.float32)
-        if engine != "exact" and len(rows):
-            Approximate(rows, distance, engine)  # raises now, and not after the file is written, if it cannot be built
+        records = checked_change(Change(records=records, about=about, engine=engine)).records or records
+        if engine != "exact" and len(records):
+            Approximate(records.embeddings, distance, engine)  # raises before the file is written
         with ExitStack() as held:
             if lock:
                 held.enter_context(index_lock(path, wait=0))
-            metadata = Metadata(
-                names=records.names,
-                labels=records.labels,
-                columns=dict(records.columns),
-                distance=distance,
-                engine=engine,
-                about=dict(about),
-            )
-            identity = write_index(path, metadata, rows)
-            remove_stale(path, identity)
+            new_file(path, records, distance=distance, engine=engine, about=about)
             store = cls(path, writes=True, lock=False)
             store._held = held.pop_all()
         return store
 
     @property
     def distance(self) -> str:
-        return self._stored.metadata.distance
+        return self._state().distance
 
     @property
     def about(self) -> dict[str, str]:
-        return dict(self._stored.about)
+        return dict(self._state().about)
 
     @property
     def dimensions(self) -> int:
-        return int(self._stored.rows.shape[1])
+        return self._state().dimensions
 
     def engine(self) -> str:
-        return self._stored.engine
+        engine = self._state().engine
+        if engine == "exact" and graph_of(self.path).exists():
+            graph = self._mapped.graph if self._mapped is not None else open_graph(self.path, self._state())
+            return "exact" if graph is None else "graph"
+        return engine
 
     def columns(self) -> dict[str, Kind]:
-        labels = self._stored.metadata.labels
-        kinds = self._stored.kinds | {"name": "text"}
-        if labels is not None:
-            kinds |= column_kinds({"label": labels})
+        root = self._state()
+        kinds: dict[str, Kind] = {**root.kinds, "name": "text"}
+        if root.labels is not None:
+            kinds["label"] = root.labels
         return kinds
 
     def count(self, where: str = "") -> int:
         if not where:
-            return len(self._merged())
+            return self._state().count
         return int(self._mask(where).sum())
 
     def column(self, name: str, where: str = "") -> AnyArray:
-        columns = self._merged().metadata.all_columns()
-        check_column(name, columns)
+        check_column(name, self.columns())
+        if self._mapped is not None:
+            values = self._mapped.column(name)
+        else:
+            values = self._described().all_columns()[name]
         if not where:
-            return columns[name]
-        return columns[name][self._mask(where)]
+            return values
+        return values[self._mask(where)]
 
     def get(self, names: Sequence[str]) -> Records:
-        content = self._merged()
-        if self._places is None:
-            self._places = {name: row for row, name in enumerate(content.metadata.names.tolist())}
-        places = [self._places[name] for name in names_in(names) if name in self._places]
-        metadata = content.metadata
-        return Records(
-            names=metadata.names[places],
-            embeddings=content.pick(places),
-            labels=None if metadata.labels is None else metadata.labels[places],
-            columns=picked_columns(metadata.columns, places),
-        )
+        wanted = names_in(names)
+        if self._mapped is not None:
+            if not self._places:
+                self._places = {name: row for row, name in enumerate(self._mapped.snapshot.names.tolist())}
+            places = [self._places[name] for name in wanted if name in self._places]
+            return self._mapped.records(np.array(places, dtype=np.int64))
+        if self._index is not None and not self.writes:
+            return self._index.records().pick([self._places[name] for name in wanted if name in self._places])
+        with reading(self.path) as blobs:
+            root = Root.read(blobs)
+            numbers = numbers_of(blobs, root, wanted)
+            return records_at(blobs, root, [numbers[name] for name in wanted if name in numbers])
 
     def search(self, queries: Any, k: int = 10, *, where: str = "", group_by: str = "") -> Hits:
-        return self._searched().search(queries, k, where=where, group_by=group_by)
+        if self._mapped is not None:
+            return self._mapped.search(queries, k, where=where, group_by=group_by)
+        return self.in_memory().search(queries, k, where=where, group_by=group_by)
 
     def add(
         self,
@@ -138,21 +152,32 @@ class FileStore:
         gone: Sequence[str] = (),
         engine: str = "",
     ) -> None:
-        names = np.asarray(names_in(gone), dtype=np.str_)
-        self._change(Change(names, records, dict(about or {}), engine))
+        self._change(Change(names_in(gone), records, dict(about or {}), engine))
 
     def remove(self, names: Sequence[str]) -> None:
-        gone = np.asarray(names_in(names), dtype=np.str_)
-        check_known(gone.tolist(), self._merged().metadata.names)
-        self._change(Change(gone, None, {}, ""))
+        self._change(Change(gone=names_in(names), known=True))
 
     def change(self, *, about: Mapping[str, str] | None = None, engine: str = "") -> None:
-        self._change(Change(np.empty(0, dtype=np.str_), None, dict(about or {}), engine))
+        self._change(Change(about=dict(about or {}), engine=engine))
 
     def in_memory(self) -> Index:
-        if self.writes:  # its embeddings are mapped from the file
-            return Index.load(self.path)
-        return self._searched()
+        if self._index is None and self._mapped is not None:
+            snapshot = replace(self._mapped.snapshot, vectors=self._mapped.rows(np.arange(len(self._mapped))))
+            return Index._of(snapshot, self.path)  # not kept: it takes much memory
+        if self._index is None:
+            self._index = Index.load(self.path)
+        return self._index
+
+    def build(self) -> int:
+        """Build the graph by which the file is searched from then on, and return how many items it has."""
+        self._check_writes()
+        return build_graph(self.path)
+
+    def check(self) -> int:
+        """Read all of the file, and return how many parts it has; raise a ValueError if one is damaged."""
+        with reading(self.path) as blobs:
+            read_snapshot(blobs)
+            return blobs.check_all()
 
     def __repr__(self) -> str:
         size = f"{self.count():,} x {self.dimensions}"
@@ -167,82 +192,41 @@ class FileStore:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _merged(self) -> Content:
-        """Return what the collection holds now; it is found when it is first needed after a change."""
-        content = self._content
-        if content is None:
-            content = merged(self._stored)
-            self._content = content
-        return content
+    def _state(self) -> Root:
+        """Return what the collection has beside its items; it is read when it is needed after a change."""
+        if self._root is None:
+            with reading(self.path) as blobs:
+                self._root = Root.read(blobs)
+        return self._root
 
-    def _searched(self) -> Index:
-        """Return the index that is searched; a writer needs it rarely."""
-        if self._index is None:
-            self._index = Index._of(self._merged())
-        return self._index
+    def _described(self) -> Metadata:
+        """Return names, labels and columns of all items."""
+        if self._index is not None:
+            return self._index._metadata()
+        if self._metadata is None:
+            root = self._state()
+            with reading(self.path) as blobs:
+                self._metadata = metadata_of(read_snapshot(blobs, since=root.next))  # without vectors
+        return self._metadata
 
     def _mask(self, where: str) -> Bools:
-        return mask(parse_filter(where, self.columns()), self._merged().metadata.all_columns())
+        if self._mapped is not None:
+            return self._mapped.mask(where)
+        return mask(parse_filter(where, self.columns()), self._described().all_columns())
 
-    def _change(self, change: Change) -> None:
-        """Append a change to the journal, or rewrite the file with it."""
+    def _check_writes(self) -> None:
         if not self.writes:
             raise ValueError(f'{self.uri}: opened to be read; open it with mode="w" to change it')
-        stored = self._stored
-        stored.check(change)  # first, because its messages say what the collection has
+
+    def _change(self, change: Change) -> None:
+        """Write a change."""
+        self._check_writes()
+        check_fits(self._state(), change)  # first, because its messages say what the collection has
         change = checked_change(change)
-        after = stored.followed_by(change)
-        content = None
-        if change.records is None or len(change.records) == 0 or after.engine != "exact":
-            content = merged(after)
-            if after.engine != "exact" and len(content):
-                Approximate(content.embeddings(), self.distance, after.engine)  # raises before anything is written
-        room = self._room()
-        if content is not None and len(content) == 0:
-            room = 0
-        data = b""
-        if room >= size_of(change):  # else it would take memory for nothing
-            data = packed_change(change)
         try:
-            if 0 < len(data) <= room:
-                after.end = append(self.path, stored.identity, stored.end, data)
-                self._stored = after
-                self._hold(content)
-            else:
-                if content is None:
-                    content = merged(after)
-                identity = write_index(self.path, content.metadata, content.stacked())
-                remove_stale(self.path, identity)
-                self._open()
-        except BaseException:
-            with suppress(OSError, ValueError):
-                self._open()  # an interrupt may have come after the change was written
-            raise
-
-    def _room(self) -> float:
-        """Return how many bytes the journal still takes before the file is rewritten; 0 if it has no journal."""
-        stored = self._stored
-        if not stored.journaled or stored.is_empty or self.path.is_symlink():
-            return 0
-        if self._seen is None or self._seen != status_of(self.path):  # others have replaced it
-            return 0
-        if stored.end and not can_grow(self.path, stored.end):
-            return 0
-        return LARGEST_PART * self._seen.size - max(stored.end, BEGINNING) - AROUND
-
-
-class Status(NamedTuple):
-    """What tells whether a file was replaced."""
-
-    size: int
-    changed: int
-    inode: int
-
-
-def status_of(path: Path) -> Status | None:
-    """Return the status of a file; None if it cannot be had."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return Status(status.st_size, status.st_mtime_ns, status.st_ino)
+            with changing(self.path) as blobs:
+                make_change(blobs, change)
+        finally:  # also after an error: an interrupt may have come after the change was written
+            self._root = None
+            self._metadata = None
+            self._index = None

@@ -2,52 +2,35 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
-import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..io import tensor_file
 from ..io.uris import is_folder
 from ..neighbors.near_pairs import Groups, NearPairs, groups_apart, groups_within, nearest_pairs
 from ..neighbors.nearest import Gallery
 from ..numerics.distances import check_distance
-from ..numerics.types import AnyArray, Array, Bools, Ints
+from ..numerics.types import AnyArray, Array, Ints
 from ..quoting import PATH, quoted, shorten
 from .approximate import Approximate, check_recipe
+from .blob_file import reading
+from .collection_file import Snapshot, new_file, read_snapshot
 from .filtered import Filtered
 from .filters import mask, parse_filter
 from .groups import first_of_groups, numbered
 from .index_lock import WAIT, holds_lock, index_lock
-from .journal import (
-    BEGINNING,
-    ID,
-    Change,
-    changes_in,
-    check_replaceable,
-    index_of,
-    journal_of,
-    open_journal,
-    remove_stale,
-    unpacked_change,
-)
 from .records import (
     Columns,
     Hits,
     Records,
-    about_of,
     check_different,
     check_known,
-    check_new,
     checked_about,
     checked_columns,
     checked_embeddings,
@@ -55,27 +38,15 @@ from .records import (
     checked_names,
     checked_queries,
     column_kinds,
-    columns_in,
-    described,
     isin_few,
     joined_columns,
     joined_labels,
-    missing,
     names_in,
     picked_columns,
     those_of,
-    with_columns,
-    words,
-    words_or_numbers,
 )
+from .texts import Texts
 
-FORMAT = "nearfar index 3"
-"""Format of the file and of its journal. A new kind of change in the journal needs a new format, too."""
-ANY_FORMAT = re.compile(r"nearfar index \d{1,9}")
-JOURNALED_FROM = 2**24
-"""Bytes of the smallest file that has a journal: 16 MB. A smaller one is rewritten at every change, which takes a tenth
-of a second."""
-PART_BYTES = 2**24  # of embeddings that are copied from a file at a time: 16 MB
 MAX_FILTERED = 2  # filters that are kept for the next search, perhaps with a copy of the items that meet them
 
 
@@ -161,13 +132,6 @@ class Index:
         self.about = metadata.about
         self._engine: Gallery | Approximate | None = None
         self._filters: dict[str, Filtered] = {}
-
-    @classmethod
-    def _of(cls, content: Content) -> Index:
-        """Return the index that was read from a file, without another check."""
-        index = cls.__new__(cls)
-        index._hold(content.embeddings(), content.metadata)
-        return index
 
     def _metadata(self) -> Metadata:
         return Metadata(self.names, self.labels, self.columns, self.distance, self.engine, self.about)
@@ -379,7 +343,7 @@ class Index:
         TimeoutError
             If another one still changes it.
         ValueError
-            If the path is not that of a regular file, or its journal is not one.
+            If the path is not that of a regular file.
         OSError
             If the file cannot be written.
         """
@@ -389,21 +353,19 @@ class Index:
             self._write(path)
 
     def _write(self, path: str | os.PathLike[str]) -> None:
-        """Write the file, and remove the journal of the one before; the caller holds the lock."""
-        identity = write_index(path, self._metadata(), self.embeddings)
-        remove_stale(path, identity)
+        """Write the file; the caller holds the lock."""
+        records = Records(self.names, self.embeddings, self.labels, checked_columns(self.columns, len(self)))
+        about = checked_about(self.about)
+        new_file(Path(path), records, distance=self.distance, engine=self.engine, about=about)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, mapped: bool = False) -> Index:
+    def load(cls, path: str | os.PathLike[str]) -> Index:
         """Read an index that `save` wrote; nothing in the file is executed.
 
         Parameters
         ----------
         path : path
             File to read.
-        mapped : bool
-            Leave the embeddings in the file, read-only, so that they are loaded into memory only when they are used;
-            unless there is a journal of changes beside it, with which they are joined in memory.
 
         Returns
         -------
@@ -416,8 +378,24 @@ class Index:
         ValueError
             If the file is not an index, or is damaged.
         """
-        _, content = read_content(path, mapped=mapped)
-        return cls._of(content)
+        if is_folder(path):
+            raise ValueError(f"{os.fspath(path)} is a folder of LanceDB; nearfar.index.open opens it")
+        with reading(Path(path)) as blobs:
+            snapshot = read_snapshot(blobs)
+        return cls._of(snapshot, path)
+
+    @classmethod
+    def _of(cls, snapshot: Snapshot, path: str | os.PathLike[str]) -> Index:
+        """Return the index with the items of a file."""
+        try:
+            metadata = metadata_of(snapshot)
+            check_different(metadata.names)
+            rows = checked_embeddings(snapshot.vectors)
+        except ValueError as error:
+            raise ValueError(f"{os.fspath(path)} is damaged: {shorten(str(error), 2 * PATH)}") from error
+        index = cls.__new__(cls)
+        index._hold(rows, metadata)
+        return index
 
     @classmethod
     @contextmanager
@@ -528,271 +506,19 @@ def checked_metadata(
     return metadata
 
 
-@dataclass
-class Stored:
-    """What the two files of an index hold.
-
-    Attributes
-    ----------
-    metadata, rows : Metadata, ndarray of float32, shape (n, d)
-        What the first file holds.
-    identity : str
-        Id of the first file.
-    journaled : bool
-        Whether the first file may have a journal.
-    changes : list of Change
-        What the journal holds.
-    end : int
-        Where the last change ends in the journal; 0 if there is no journal of this file.
-    kinds, about, engine
-        Kinds of the columns, `about` and engine after all changes.
-    """
-
-    metadata: Metadata
-    rows: AnyArray
-    identity: str
-    journaled: bool = False
-    changes: list[Change] = field(default_factory=list)
-    end: int = 0
-
-    def __post_init__(self) -> None:
-        self.kinds = column_kinds(self.metadata.columns)
-        self.about = self.metadata.about
-        self.engine = self.metadata.engine
-
-    def check(self, change: Change) -> None:
-        """Raise a ValueError if a change does not fit what is stored."""
-        records = change.records
-        if records is None:
-            return
-        if self.is_empty:  # its first items decide on labels and columns
-            check_new(records, dimensions=self.rows.shape[1], labels=records.labels, columns={})
-            return
-        labels = self.metadata.labels
-        check_new(records, dimensions=self.rows.shape[1], labels=labels, columns=self.kinds)
-        if labels is not None and records.labels is not None:
-            joined_labels(labels[:0], records.labels[:0])  # raises if one has numbers and the other text
-
-    def take(self, change: Change, end: int) -> None:
-        """Add a change of the journal, which ends there; raise a ValueError if it does not fit."""
-        self.check(change)
-        self.changes.append(change)
-        self.end = end
-        self.about = {**self.about, **change.about}
-        self.engine = change.engine or self.engine
-        if change.records is not None:
-            self.kinds = column_kinds(change.records.columns) | self.kinds
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there are no items. An empty index has no journal."""
-        return len(self.metadata.names) == 0 and not self.changes
-
-    def followed_by(self, change: Change) -> Stored:
-        """Return the same with one more change, which is not in the journal yet."""
-        if self.is_empty and change.records is not None and len(change.records):
-            return self._with_first(change, with_columns(change.records, self.kinds))
-        after = copy(self)
-        after.changes = [*self.changes]
-        after.take(change, self.end)
-        return after
-
-    def _with_first(self, change: Change, records: Records) -> Stored:
-        """Return what an empty index holds with its first items."""
-        metadata = Metadata(
-            names=records.names,
-            labels=records.labels,
-            columns=dict(records.columns),
-            distance=self.metadata.distance,
-            engine=change.engine or self.engine,
-            about={**self.about, **change.about},
-        )
-        return Stored(metadata, records.embeddings, self.identity)
-
-
-@dataclass
-class Content:
-    """An index whose embeddings lie in two places: rows of the file, of which some are kept, and later ones.
-
-    Attributes
-    ----------
-    metadata : Metadata
-        Everything else, of the rows that are kept and then of the later ones.
-    rows, keep : ndarray of float32, shape (n, d), and of bool, shape (n,)
-        Rows of the file, and which of them are metadata.
-    later : ndarray of float32, shape (m, d)
-        Rows that were added later.
-    """
-
-    metadata: Metadata
-    rows: AnyArray
-    keep: Bools
-    later: AnyArray
-
-    def __len__(self) -> int:
-        return len(self.metadata.names)
-
-    def stacked(self) -> tensor_file.Stacked:
-        """Return the embeddings to write; they are read while they are written, so that they need no memory."""
-        return tensor_file.Stacked((len(self), self.rows.shape[1]), np.dtype(np.float32), self._parts())
-
-    def embeddings(self) -> AnyArray:
-        """Return the embeddings in one array, (len(self), d)."""
-        if len(self.later) == 0 and self.keep.all():
-            return self.rows
-        whole = np.empty((len(self), self.rows.shape[1]), dtype=np.float32)
-        start = 0
-        for part in self._parts():
-            whole[start : start + len(part)] = part
-            start += len(part)
-        return whole
-
-    def joined(self) -> Content:
-        """Return the same content with all embeddings in one array."""
-        rows = self.embeddings()
-        return Content(self.metadata, rows, np.ones(len(rows), dtype=bool), self.later[:0])
-
-    def pick(self, places: Sequence[int]) -> AnyArray:
-        """Return the embeddings of some items."""
-        chosen: Ints = np.asarray(places, dtype=np.int64)
-        left = np.flatnonzero(self.keep)
-        in_file = chosen < len(left)
-        found = np.empty((len(chosen), self.rows.shape[1]), dtype=np.float32)
-        found[in_file] = self.rows[left[chosen[in_file]]]
-        found[~in_file] = self.later[chosen[~in_file] - len(left)]
-        return found
-
-    def _parts(self) -> Iterator[AnyArray]:
-        rows = max(1, PART_BYTES // (4 * self.rows.shape[1]))
-        for start in range(0, len(self.rows), rows):
-            yield self.rows[start : start + rows][self.keep[start : start + rows]]
-        yield self.later
-
-
-def merged(stored: Stored) -> Content:
-    """Return what an index holds after all changes, in the order of a file that was rewritten at each of them."""
-    base = stored.metadata
-    d = stored.rows.shape[1]
-    if not stored.changes:
-        return Content(base, stored.rows, np.ones(len(base.names), dtype=bool), np.empty((0, d), dtype=np.float32))
-    # an item is gone if a later change removes or replaces it
-    touched: set[str] = set()
-    added = []
-    for change in reversed(stored.changes):
-        if change.records is not None:
-            added.append(change.records.pick(~isin_few(change.records.names, touched)))
-        touched |= change.touched()
-    added.reverse()
-    keep = ~isin_few(base.names, touched)
-    n = int(keep.sum())
-    labels = None
-    if base.labels is not None:
-        labels = np.concatenate([base.labels[keep], *(part.labels for part in added if part.labels is not None)])
-    columns = {}
-    for name, kind in stored.kinds.items():
-        column = [base.columns[name][keep] if name in base.columns else missing(kind, n)]
-        column += [part.columns[name] if name in part.columns else missing(kind, len(part)) for part in added]
-        columns[name] = np.concatenate(column)
-    metadata = Metadata(
-        names=np.concatenate([base.names[keep], *(part.names for part in added)]),
-        labels=labels,
-        columns=columns,
-        distance=base.distance,
-        engine=stored.engine,
-        about=stored.about,
+def metadata_of(snapshot: Snapshot) -> Metadata:
+    """Return everything that was read of a collection except the embeddings."""
+    root = snapshot.root
+    return Metadata(
+        names=snapshot.names.array(),
+        labels=None if snapshot.labels is None else plain(snapshot.labels),
+        columns=checked_columns({name: plain(values) for name, values in snapshot.columns.items()}, len(snapshot)),
+        distance=root.distance,
+        engine=root.engine,
+        about=dict(root.about),
     )
-    later = np.concatenate([np.empty((0, d), dtype=np.float32), *(part.embeddings for part in added)])
-    return Content(metadata, stored.rows, keep, later)
 
 
-def read_content(path: str | os.PathLike[str], *, mapped: bool) -> tuple[Stored, Content]:
-    """Read both files of an index, and what it holds after all changes; nothing in them is executed.
-
-    Parameters
-    ----------
-    path : path
-        The first file.
-    mapped : bool
-        Leave its embeddings in the file. If it has a journal, they are left there in any case.
-
-    Raises
-    ------
-    FileNotFoundError
-        If the file does not exist.
-    ValueError
-        If one of the files is not what it should be, or is damaged.
-    """
-    # the journal is opened first: if a writer replaces both files meanwhile, the journal is stale, and the file has all
-    journal = None
-    if os.path.exists(f"{os.path.realpath(path)}.journal"):
-        journal = open_journal(path)
-    if journal is None:
-        stored = _read_file(path, mapped=mapped)
-        return stored, merged(stored)
-    with journal:
-        identity = index_of(journal, path)
-        stored = _read_file(path, mapped=True)
-        if stored.identity == identity:
-            stored.end = BEGINNING
-            try:
-                for data, end in changes_in(journal):
-                    stored.take(unpacked_change(data), end)
-                content = merged(stored)
-            except (KeyError, TypeError, ValueError) as error:
-                raise ValueError(f"{journal_of(path)} is damaged: {shorten(str(error), 2 * PATH)}") from error
-        else:
-            content = merged(stored)
-    if not mapped:
-        content = content.joined()
-        if content.rows is stored.rows:
-            content.rows = np.array(stored.rows)
-    return stored, content
-
-
-def _read_file(path: str | os.PathLike[str], *, mapped: bool) -> Stored:
-    if os.path.isdir(path):
-        if is_folder(path):
-            raise ValueError(f"{os.fspath(path)} is a folder of LanceDB; nearfar.index.open opens it")
-        raise ValueError(f"{os.fspath(path)} is a folder, but no collection of nearfar; `nearfar index` makes one")
-    arrays, text = tensor_file.read(path, mapped=("embeddings",) if mapped else ())
-    format = text.get("format", "")
-    if format != FORMAT:
-        if ANY_FORMAT.fullmatch(format):
-            other = f"expected {FORMAT!r}; it belongs to another version of nearfar"
-            raise ValueError(f"{os.fspath(path)} has the format {format!r}, {other}")
-        raise ValueError(f"{os.fspath(path)} is not an index (expected one that `nearfar index` wrote)")
-    try:
-        rows = checked_embeddings(arrays["embeddings"])  # read just now, so that no copy is needed
-        metadata = checked_metadata(
-            len(rows),
-            names=words(arrays["names"]),
-            labels=words_or_numbers(arrays.get("labels")),
-            distance=text["distance"],
-            engine=text["engine"],
-            about=about_of(text["about"]),
-            columns=columns_in(arrays),
-        )
-        if not ID.fullmatch(text["id"]):
-            raise ValueError(f"id: expected 32 hexadecimal digits, got {quoted(text['id'])}")
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{os.fspath(path)} is damaged: {shorten(str(error), 2 * PATH)}") from error
-    size = sum(array.nbytes for array in arrays.values())
-    return Stored(metadata, rows, text["id"], journaled=size >= JOURNALED_FROM)
-
-
-def write_index(path: str | os.PathLike[str], metadata: Metadata, embeddings: AnyArray | tensor_file.Stacked) -> str:
-    """Write a file that `read_content` reads, and return its id. A journal that is there is stale afterwards."""
-    about = checked_about(metadata.about)
-    if os.path.exists(f"{os.path.realpath(path)}.journal"):
-        check_replaceable(path)
-    identity = secrets.token_hex(16)
-    others = described(metadata.names, metadata.labels, metadata.columns)
-    text = {
-        "format": FORMAT,
-        "distance": metadata.distance,
-        "engine": metadata.engine,
-        "about": json.dumps(about),
-        "id": identity,
-    }
-    tensor_file.write(path, {"embeddings": embeddings, **others}, text)
-    return identity
+def plain(values: Texts | AnyArray) -> AnyArray:
+    """Return a column as an array."""
+    return values.array() if isinstance(values, Texts) else values

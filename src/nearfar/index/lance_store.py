@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,7 +28,6 @@ from ..numerics.distances import check_distance
 from ..numerics.types import AnyArray, Bools, Ints
 from ..quoting import PATH, quoted, shorten
 from .database_store import FORMAT, DatabaseStore, as_compared, kind_of_labels, no_hits, ranked, retried
-from .file_store import status_of
 from .filters import Kind, parse_filter, sql, sql_value
 from .index_lock import index_lock
 from .records import (
@@ -60,6 +59,23 @@ EXTREME = "extreme length"
 """Field of collections that are compared by cosine: whether the float32 cosine of LanceDB is wrong for an item, or does
 not exist. We compare such items ourselves. A column that users name has no space."""
 ORDINARY_LENGTHS = (1e-15, 1e15)  # of rows; their squares, and products of these, are far from the limits of float32
+
+
+class Status(NamedTuple):
+    """What tells whether a file was replaced."""
+
+    size: int
+    changed: int
+    inode: int
+
+
+def status_of(path: Path) -> Status | None:
+    """Return the status of a file; None if it cannot be had."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return Status(status.st_size, status.st_mtime_ns, status.st_ino)
 
 
 class LanceStore(DatabaseStore):

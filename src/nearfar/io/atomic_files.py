@@ -43,19 +43,35 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "wb", **how: Any) -> 
         If writing fails, for example because the disk is full. The message names the file, and no part of the new file
         is left.
     """
-    path = Path(path)
-    partial = held = None
+    with _replacing(Path(path)) as (_, descriptor), open(os.dup(descriptor), mode, **how) as file:
+        yield file
+
+
+@contextmanager
+def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield the name of an empty file that takes the place of another when it is complete, as for `atomic_write`.
+
+    This is for a library that opens the file itself.
+    """
+    with _replacing(Path(path)) as (partial, _):
+        yield partial
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[tuple[Path, int]]:
+    """Yield the temporary name and the descriptor of a file that replaces another at the end of the block."""
+    partial = descriptor = None
     try:
         before = _status(path)
         remove_leftovers(path.parent, path.name)
         partial, descriptor = _new_partial(path, private=before is not None)
-        held = None if fcntl is None else os.dup(descriptor)  # keeps the lock until the file has its name
-        with open(descriptor, mode, **how) as file:
-            yield file
-            file.flush()
-            if before is not None:
-                make_like(file.fileno(), before)
-            os.fsync(file.fileno())  # the content must be on disk before the file is renamed
+        yield partial, descriptor  # the descriptor keeps the lock until the file has its name
+        if before is not None:
+            make_like(descriptor, before)
+        os.fsync(descriptor)  # the content must be on disk before the file is renamed
+        if fcntl is None:  # Windows does not rename an open file
+            os.close(descriptor)
+            descriptor = None
         os.replace(partial, path)
     except OSError as error:
         raise type(error)(f"{path}: cannot be written ({error.strerror or error})") from error
@@ -63,8 +79,8 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "wb", **how: Any) -> 
         if partial is not None:
             with suppress(OSError):  # an error here would hide the one that explains why nothing was written
                 partial.unlink()
-        if held is not None:
-            os.close(held)
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 def remove_leftovers(folder: Path, name: str | None = None) -> None:

@@ -252,14 +252,13 @@ class Collection:
         return known
 
     def _stamp(self) -> list[tuple[int, int, int]]:
-        from ..index.journal import journal_of
         from ..io.uris import is_address, is_folder
 
         if is_address(self.path):
             return []  # a server always answers with its current content
         if is_folder(self.path):
             return [stamp_of(self.path / "collection.json")]
-        return [stamp_of(self.path), stamp_of(journal_of(self.path))]
+        return [stamp_of(self.path)]
 
 
 def stamp_of(file: Path) -> tuple[int, int, int]:
