@@ -36,7 +36,7 @@ CHANGED = 1000
 LINKS = 32
 CANDIDATES = 128
 PROBES = 16
-ENGINES = ("nearfar, file", "nearfar, LanceDB", "faiss, HNSW", "faiss, IVF", "usearch")
+ENGINES = ("nearfar, file", "nearfar, graph", "nearfar, LanceDB", "faiss, HNSW", "faiss, IVF", "usearch")
 COLUMNS = {
     "recall": "recall@10",
     "build": "build, s",
@@ -44,9 +44,12 @@ COLUMNS = {
     "cold": "cold, ms",
     "p50": "p50, ms",
     "p99": "p99, ms",
+    "filter": "1 % p50, ms",
     "batch": "queries/s",
+    "one": "add 1, ms",
     "add": "add 1,000, s",
     "remove": "remove 1,000, s",
+    "private": "private, MB",
     "memory": "peak, MB",
     "disk": "disk, MB",
 }
@@ -126,12 +129,20 @@ def measured(settings: argparse.Namespace) -> dict[str, float | None]:
     times = [1000 * seconds(partial(engine.search, query[None])) for query in queries]
     found["p50"] = float(np.percentile(times, 50))
     found["p99"] = float(np.percentile(times, 99))
+    found["filter"] = None
+    if hasattr(engine, "filtered"):
+        times = [1000 * seconds(partial(engine.filtered, query[None], k)) for k, query in enumerate(queries[:60])]
+        found["filter"] = float(np.percentile(times, 50))
+    found["private"] = private_memory()
     begun = time.perf_counter()
     rows = engine.search(queries)
     found["batch"] = len(queries) / (time.perf_counter() - begun)
     found["recall"] = float(
         np.mean([len(set(a) & set(b)) / K for a, b in zip(rows.tolist(), true.tolist(), strict=True)])
     )
+    found["one"] = None
+    if hasattr(engine, "filtered"):
+        found["one"] = 1000 * seconds(lambda: engine.add(new[:1], 2 * count))
     found["add"] = seconds(lambda: engine.add(new, count))
     found["remove"] = None
     if hasattr(engine, "remove"):
@@ -156,6 +167,15 @@ def peak_memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
+def private_memory() -> float | None:
+    """Return the memory, in MB, that this program has written and shares with no file and no other program."""
+    rollup = Path("/proc/self/smaps_rollup")
+    if not rollup.is_file():
+        return None
+    line = next(line for line in rollup.read_text(encoding="utf-8").splitlines() if line.startswith("Private_Dirty"))
+    return int(line.split()[1]) / 1024
+
+
 def seconds(call: Callable[[], Any]) -> float:
     begun = time.perf_counter()
     call()
@@ -171,7 +191,8 @@ class Nearfar:
     def build(self, items: Rows) -> None:
         from nearfar.index import create, records_of
 
-        create(self.path, records_of(items, self._names(range(len(items))))).close()
+        price = np.random.default_rng(1).random(len(items))
+        create(self.path, records_of(items, self._names(range(len(items))), columns={"price": price})).close()
 
     def open(self) -> None:
         from nearfar.index import open_store
@@ -180,6 +201,12 @@ class Nearfar:
 
     def search(self, queries: Rows) -> Rows:
         hits = self.store.search(queries, K)
+        return hits.records.names[hits.positions].astype(int)
+
+    def filtered(self, queries: Rows, number: int) -> Rows:
+        """Search 1 % of the items, which are others for each number."""
+        least = 0.016 * number
+        hits = self.store.search(queries, K, where=f"price >= {least} and price < {least + 0.01}")
         return hits.records.names[hits.positions].astype(int)
 
     def add(self, new: Rows, first: int) -> None:
@@ -197,6 +224,17 @@ class Nearfar:
 
     def _names(self, numbers: range) -> list[str]:
         return [str(number) for number in numbers]
+
+
+class NearfarGraph(Nearfar):
+    """A collection of this library in a file, with a graph beside it."""
+
+    def build(self, items: Rows) -> None:
+        from nearfar.index import open_store
+
+        super().build(items)
+        with open_store(self.path, "w") as store:
+            store.build()
 
 
 class Faiss:
@@ -294,6 +332,7 @@ class Usearch:
 
 MAKERS: dict[str, Callable[[Path], Any]] = {
     "nearfar, file": lambda folder: Nearfar(folder / "items.index"),
+    "nearfar, graph": lambda folder: NearfarGraph(folder / "graph.index"),
     "nearfar, LanceDB": lambda folder: Nearfar(folder / "items.lance"),
     "faiss, HNSW": lambda folder: Faiss(folder / "hnsw.faiss", "HNSW"),
     "faiss, IVF": lambda folder: FaissLists(folder / "ivf.faiss", "IVF"),
