@@ -180,7 +180,7 @@ def flips(whole, count):
 
 def test_a_flipped_bit_is_an_error_and_no_other_item(tmp_path, monkeypatch):
     monkeypatch.setattr(blob_file, "PAGE", 512)  # few bytes that nothing uses
-    monkeypatch.setattr(blob_file, "PATIENCE", 0.0)
+    monkeypatch.setattr(blob_file, "SECONDS_TO_WAIT", 0.0)
     path = tmp_path / "x.index"
     filled(path)
     before = content(path)

@@ -21,7 +21,7 @@ ROWS[11] = 0.0
 @pytest.fixture(autouse=True)
 def private_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("NEARFAR_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(mapped_search, "BLOCK_BYTES", 4 * D * 50)
+    monkeypatch.setattr(mapped_search, "COMPARED_BYTES", 4 * D * 50)
 
 
 def records(numbers):

@@ -34,7 +34,7 @@ MODULUS = 2 ** (8 * DIGEST)  # of the sum of the digests
 SPREAD = 0x9E3779B97F4A7C15F39CC0605CEDC835  # odd, so that another key makes another term
 LARGEST_BLOB = 2**28  # bytes: 256 MB, far above what `collection_file` writes
 LONGEST_SQL = 2000  # characters, more than our table and our statements have
-PATIENCE = 60.0
+SECONDS_TO_WAIT = 60.0
 """Seconds to wait while another process writes its change to the file, which takes a part of a second."""
 GROUP_MARK = bytes.fromhex("d9d505f920a163d7")
 """End of a journal of SQLite that is part of a change of several files. SQLite deletes the file that such a journal
@@ -181,7 +181,7 @@ ROOT = struct.Struct(f"<Q{DIGEST}s")  # number of the other blobs, and the sum o
 
 
 def digest_of(key: int, data: bytes) -> bytes:
-    """Return the digest of a blob, which also depends on its key, so that no blob can stand in another's place."""
+    """Return the digest of a blob, which also depends on its key, so that no blob is taken for another."""
     digest = sha256(key.to_bytes(8, "little"))
     digest.update(data)
     return digest.digest()[:DIGEST]
@@ -277,7 +277,7 @@ def _opened(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
 def _connected(path: Path, mode: str) -> sqlite3.Connection:
     address = f"{Path(os.path.realpath(path)).as_uri()}?mode={mode}"
     connection = sqlite3.connect(
-        address, uri=True, timeout=PATIENCE, isolation_level=None, check_same_thread=False, factory=Connection
+        address, uri=True, timeout=SECONDS_TO_WAIT, isolation_level=None, check_same_thread=False, factory=Connection
     )
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_BLOB)
     connection.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, LONGEST_SQL)

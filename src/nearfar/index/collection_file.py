@@ -45,8 +45,8 @@ from .texts import Texts, encoded_text, packed_texts
 FORMAT = "nearfar index 4"
 NAMES, LABELS, GONE, BUCKETS, VECTORS, FIRST_COLUMN = 1, 2, 3, 4, 5, 16
 """Kinds of blobs; columns have the numbers from 16 on."""
-LAST_COLUMN = 2**20  # columns are numbered anew when a collection loses its last item
-BLOCK_BYTES = 2**19
+LAST_COLUMN = 2**20  # columns are numbered from 16 again after a collection has lost its last item
+BYTES_OF_A_BLOCK = 2**19
 """Bytes of the vectors of a block: 512 kB, 1,024 items of 128 dimensions. An item that is added rewrites them once."""
 MOST_ITEMS = 2**10  # of a block
 IN_BUCKET = 512  # items in each bucket of names, when the buckets are made; four times as many when they are doubled
@@ -302,7 +302,7 @@ def write_new(blobs: Blobs, records: Records, *, distance: str, engine: str, abo
         labels=kind_of(records.labels),
         columns={},
         dimensions=dimensions,
-        per_block=max(1, min(MOST_ITEMS, BLOCK_BYTES // (VALUE.itemsize * dimensions))),
+        per_block=max(1, min(MOST_ITEMS, BYTES_OF_A_BLOCK // (VALUE.itemsize * dimensions))),
         buckets=_buckets_for(len(records)),
         next=0,
         count=0,

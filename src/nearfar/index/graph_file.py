@@ -14,8 +14,9 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import threading
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ from .collection_file import Root, read_snapshot
 FORMAT = "nearfar graph 1"
 HEADER = 4096  # bytes of the JSON at the beginning, with spaces at its end
 LINKS = 16  # of each point of the graph; twice as many at its lowest level
-CANDIDATES = 128  # points that are looked at for one item that is added, or for one query
+CANDIDATES = 128  # points that are compared with one item that is added, or with one query
 BUILT_AT_A_TIME = 50_000  # items
 VALUE = np.dtype("<f4")
 NUMBER = np.dtype("<i8")
@@ -42,7 +43,7 @@ SUM = np.dtype("<u8")
 
 
 @dataclass
-class Graph:
+class MappedGraph:
     """The content of a file beside a collection, mapped read-only.
 
     Attributes
@@ -66,16 +67,18 @@ class Graph:
     found: Any
     scale: float
     distance: str
+    lock: threading.Lock = field(default_factory=threading.Lock)  # one search of usearch at a time
 
     def candidates(self, queries: AnyArray, wanted: int) -> Ints:
         """Return places of vectors that are near each query, (n, up to `wanted`), the nearest first; -1 for none."""
         wanted = min(wanted, len(self.vectors))
-        self.found.expansion_search = max(CANDIDATES, wanted)
         compared = as_compared(queries, self.distance, self.scale)
         places = np.full((len(queries), wanted), -1, dtype=np.int64)
-        for row, query in enumerate(compared):
-            keys = self.found.search(query, wanted, threads=1).keys
-            places[row, : len(keys)] = keys
+        with self.lock:
+            self.found.expansion_search = max(CANDIDATES, wanted)
+            for row, query in enumerate(compared):
+                keys = self.found.search(query, wanted, threads=1).keys
+                places[row, : len(keys)] = keys
         return places
 
     def rows(self, places: Ints) -> AnyArray:
@@ -156,7 +159,7 @@ def build_graph(path: Path) -> int:
     return len(rows)
 
 
-def open_graph(path: Path, root: Root) -> Graph | None:
+def open_graph(path: Path, root: Root) -> MappedGraph | None:
     """Map the graph beside a collection; None if there is none, or it is another collection's or another user's."""
     target = graph_of(path)
     if not target.exists() or root.count == 0:
@@ -174,7 +177,7 @@ def open_graph(path: Path, root: Root) -> Graph | None:
         ends = np.cumsum([HEADER, m * d * VALUE.itemsize, m * NUMBER.itemsize, m * SUM.itemsize]).tolist()
         found = new_graph(d, root.distance)
         found.view(mapped[ends[3] :])
-        return Graph(
+        return MappedGraph(
             vectors=np.frombuffer(mapped[ends[0] : ends[1]], dtype=VALUE).reshape(m, d),
             numbers=np.frombuffer(mapped[ends[1] : ends[2]], dtype=NUMBER),
             sums=np.frombuffer(mapped[ends[2] : ends[3]], dtype=SUM),

@@ -12,7 +12,7 @@ from ..numerics.distances import pair_distances
 from ..numerics.types import AnyArray, Array, Bools, Ints
 from .collection_file import Snapshot
 from .filters import Kind, mask, parse_filter
-from .graph_file import Graph
+from .graph_file import MappedGraph
 from .groups import first_of_groups
 from .records import Hits, Records, check_column, checked_queries
 from .texts import Texts
@@ -21,7 +21,7 @@ PER_NEIGHBOR = 2  # candidates of the graph for each neighbor that is wanted; ex
 EXACT_SHARE = 0.1
 """Share of the items below which those that meet a filter are searched exactly: a graph finds few of them."""
 KEPT_BYTES = 2**26  # of vectors that meet a filter, which are kept for the next search: 64 MB
-BLOCK_BYTES = 2**25  # of vectors that are compared at a time: 32 MB
+COMPARED_BYTES = 2**25  # of vectors that are compared at a time: 32 MB
 MOST_ROUNDS = 3  # in which a graph is asked for four times as many candidates, before all items are searched
 
 
@@ -32,11 +32,11 @@ class MappedSearch:
     ----------
     snapshot : Snapshot
         All items, with the vectors of those that are newer than the graph.
-    graph : Graph
+    graph : MappedGraph
         The graph.
     """
 
-    def __init__(self, snapshot: Snapshot, graph: Graph) -> None:
+    def __init__(self, snapshot: Snapshot, graph: MappedGraph) -> None:
         self.snapshot = snapshot
         self.graph = graph
         n = len(snapshot)
@@ -196,7 +196,7 @@ class MappedSearch:
         distance = self.snapshot.root.distance
         distances = np.empty((len(x), 0))
         items = np.empty((len(x), 0), dtype=np.int64)
-        for part in _blocks(kept, max(k, BLOCK_BYTES // (4 * x.shape[1]))):
+        for part in _blocks(kept, max(k, COMPARED_BYTES // (4 * x.shape[1]))):
             near, places = nearest(x, self.rows(part), min(k, len(part)), distance=distance)
             distances, items = _first(
                 np.concatenate([distances, near], axis=1), np.concatenate([items, part[places]], axis=1), k

@@ -19,7 +19,7 @@ def packed_texts(texts: Sequence[str]) -> bytes:
 
 
 def encoded_text(text: str) -> bytes:
-    """Return a text in UTF-8; names of files may have half characters, which stand for bytes that are no text."""
+    """Return a text in UTF-8; names of files may have surrogates, for bytes that are no text."""
     return text.encode("utf-8", "surrogatepass")
 
 

@@ -252,13 +252,14 @@ class Collection:
         return known
 
     def _stamp(self) -> list[tuple[int, int, int]]:
+        from ..index.graph_file import graph_of
         from ..io.uris import is_address, is_folder
 
         if is_address(self.path):
             return []  # a server always answers with its current content
         if is_folder(self.path):
             return [stamp_of(self.path / "collection.json")]
-        return [stamp_of(self.path)]
+        return [stamp_of(self.path), stamp_of(graph_of(self.path))]
 
 
 def stamp_of(file: Path) -> tuple[int, int, int]:
