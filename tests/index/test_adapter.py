@@ -97,9 +97,9 @@ def test_damaged_files_are_told(tmp_path):
     adapter = QueryAdapter().fit(new, old)
     adapter.save(file)
     arrays, text = tensor_file.read(file)
-    Index(new).save(tmp_path / "items.index")
+    tensor_file.write(tmp_path / "other.safetensors", arrays, {"format": "something else"})
     with pytest.raises(ValueError, match="is no adapter"):
-        QueryAdapter.load(tmp_path / "items.index")
+        QueryAdapter.load(tmp_path / "other.safetensors")
     tensor_file.write(file, {**arrays, "weight": arrays["weight"][:, :3]}, text)
     with pytest.raises(ValueError, match="is damaged: weight: expected finite numbers of shape"):
         QueryAdapter.load(file)

@@ -115,20 +115,3 @@ def test_arrays_of_others_are_left_out_of_a_group():
     values = tensor_file.join("fit", arrays, {"n": 3})
     assert values.keys() == {"n", "a", "parts"}
     assert [part.tolist() for part in values["parts"]] == [[1, 1, 1], [0, 0, 0]]
-
-
-def test_packed_is_what_a_file_holds(tmp_path):
-    arrays = {**ARRAYS, "none": np.empty((0, 3))}
-    tensor_file.write(tmp_path / "x", arrays, {"name": "ä"})
-    data = tensor_file.packed(arrays, {"name": "ä"})
-    assert len(data) < len((tmp_path / "x").read_bytes()) < len(data) + 40  # with its checksum
-    expected, text = tensor_file.read(tmp_path / "x")
-    found, same = tensor_file.unpacked(data)
-    assert same == text == tensor_file.read_metadata(tmp_path / "x") == {"name": "ä"}
-    assert list(found) == list(expected) == list(arrays)
-    for name, array in expected.items():
-        np.testing.assert_array_equal(found[name], array)
-        assert found[name].dtype == array.dtype
-    for length in range(0, len(data), 5):
-        with pytest.raises(ValueError, match="not readable as safetensors: "):
-            tensor_file.unpacked(data[:length])

@@ -147,6 +147,8 @@ class Root:
         data = blobs.root()
         with parsing():
             text = parse_json(data.decode())
+            if not isinstance(text, dict):
+                raise ValueError(f"expected an object, got {quoted(text)}")
             if text.pop("format") != FORMAT:
                 other = f"is not of the format {FORMAT!r}; it belongs to another version of nearfar"
                 raise Unusable(other)
@@ -154,12 +156,14 @@ class Root:
             check_distance(root.distance)
             if root.engine != "exact":
                 check_recipe(root.engine)
+            if not isinstance(root.about, dict):
+                raise ValueError(f"about: expected an object of text, got {quoted(root.about)}")
             checked_about(root.about)
             _check_columns(root)
             root = replace(root, columns={name: (number, kind) for name, (number, kind) in root.columns.items()})
             numbers = (root.dimensions, root.per_block, root.buckets, root.next, root.count)
             if not all(type(number) is int and 0 <= number <= LAST_ITEM for number in numbers):
-                raise ValueError(f"expected whole numbers, got {numbers}")
+                raise ValueError(f"expected whole numbers, got {quoted(numbers)}")
             if root.dimensions < 1 or not 1 <= root.per_block <= MOST_ITEMS or root.buckets < 1:
                 raise ValueError(f"expected dimensions, blocks and buckets, got {numbers}")
             if root.count > root.next or not isinstance(root.origin, str):
@@ -508,7 +512,8 @@ def _without(blobs: Blobs, root: Root, gone: Mapping[str, int]) -> Root:
     after = root.next
     for block, places in _grouped(numbers // R):
         size = min(R, root.next - block * R)
-        before = np.frombuffer(blobs.get(GONE, block) or b"", dtype=PLACE)
+        with parsing():
+            before = np.frombuffer(blobs.get(GONE, block) or b"", dtype=PLACE)
         all_gone = np.union1d(before, numbers[places] % R).astype(PLACE)
         if len(all_gone) < size:
             blobs.put(GONE, block, all_gone.tobytes())

@@ -5,7 +5,6 @@ A column holds one number or text per item, such as a price, a shop or a product
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..io.untrusted import parse_json
 from ..labels import as_array
 from ..numerics.distances import as_rows
 from ..numerics.types import AnyArray, Array, Bools, Ints
@@ -26,7 +24,6 @@ COLUMN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 """Names that a filter can write without quotes, and that LanceDB and Milvus accept for a field."""
 RESERVED = ("name", "label", "embedding", *KEYWORDS)
 """Fields that every item has, and the keywords of filters."""
-COLUMN = "column/"  # prefix of the names of columns in a file
 MAX_COLUMNS = 100
 MAX_TEXT = 10_000  # characters of one value
 PLURAL: dict[Kind, str] = {"number": "numbers", "text": "text"}  # kinds of columns, as messages name them
@@ -486,54 +483,3 @@ def check_known(names: Sequence[str], known: AnyArray) -> None:
     if len(unknown):
         count = f"{len(unknown)} of {len(gone)} are unknown"
         raise ValueError(f"names: the index has no {quoted(str(unknown[0]))} ({count})")
-
-
-def described(names: AnyArray, labels: AnyArray | None, columns: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
-    """Return names, labels and columns as arrays that the file format can hold: text becomes bytes."""
-    arrays = {"names": text_as_bytes(names)}
-    if labels is not None:
-        arrays["labels"] = _numbers_or_bytes(labels)
-    for name, column in columns.items():
-        arrays[f"{COLUMN}{name}"] = _numbers_or_bytes(column)
-    return arrays
-
-
-def columns_in(arrays: Mapping[str, AnyArray]) -> dict[str, Any]:
-    """Return the columns among the arrays of a file."""
-    return {
-        name.removeprefix(COLUMN): words_or_numbers(column)
-        for name, column in arrays.items()
-        if name.startswith(COLUMN)
-    }
-
-
-def about_of(text: str) -> dict[str, str]:
-    """Parse the text that was saved with an index; raise a ValueError if it is not an object of text."""
-    about = parse_json(text)
-    if not isinstance(about, dict) or not all(isinstance(value, str) for value in about.values()):
-        raise ValueError(f"about: expected an object of text, got {quoted(about)}")
-    return about
-
-
-def text_as_bytes(text: AnyArray) -> AnyArray:
-    """Return text as bytes that the file format can hold: a JSON list in UTF-8."""
-    return np.frombuffer(json.dumps(text.tolist()).encode(), dtype=np.uint8)
-
-
-def _numbers_or_bytes(values: AnyArray) -> AnyArray:
-    """Return numbers as they are, and text as bytes."""
-    if values.dtype.kind == "U":
-        return text_as_bytes(values)
-    return values
-
-
-def words_or_numbers(data: AnyArray | None) -> AnyArray | None:
-    """Return bytes of a file as text; numbers and None stay as they are."""
-    if data is None or data.dtype != np.uint8:
-        return data
-    return words(data)
-
-
-def words(data: AnyArray) -> AnyArray:
-    """Return the text that `text_as_bytes` has made bytes of."""
-    return np.asarray(parse_json(data.tobytes().decode()), dtype=np.str_)

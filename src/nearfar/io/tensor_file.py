@@ -10,16 +10,14 @@ checksum, and copies all arrays before it writes them.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 from zlib import crc32
 
 import numpy as np
-import safetensors.numpy
 from safetensors import SafetensorError, safe_open
 
 from ..numerics.types import AnyArray
@@ -46,15 +44,7 @@ CHECKED_BYTES = 2**20  # read at a time for a checksum
 DAMAGED = (ValueError, LookupError, TypeError, AttributeError)  # raised for numbers of types that NumPy lacks
 
 
-class Stacked(NamedTuple):
-    """An array that is written in parts, without having all of it in memory; parts are stacked along the first axis."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    parts: Iterable[AnyArray]
-
-
-def write(path: str | os.PathLike[str], arrays: Mapping[str, AnyArray | Stacked], metadata: dict[str, str]) -> None:
+def write(path: str | os.PathLike[str], arrays: Mapping[str, AnyArray], metadata: dict[str, str]) -> None:
     """Write named arrays and texts, completely or not at all.
 
     Raises
@@ -66,22 +56,13 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, AnyArray | Stacked]
     with atomic_write(path) as file:
         file.write(header)
         total = crc32(header)
-        for name, array in arrays.items():
-            total = _write_array(file, name, array, total)
+        for array in arrays.values():
+            total = _write_array(file, array, total)
         file.seek(header.index(_as_text(UNKNOWN)))
         file.write(_as_text(f"{total:08x}"))
 
 
-def packed(arrays: Mapping[str, AnyArray], metadata: dict[str, str]) -> bytes:
-    """Return the bytes of the file that `write` would write, without a checksum; raise a ValueError as it does."""
-    file = io.BytesIO()
-    file.write(_header(arrays, metadata))
-    for name, array in arrays.items():
-        _write_array(file, name, array, 0)
-    return file.getvalue()
-
-
-def _header(arrays: Mapping[str, AnyArray | Stacked], metadata: dict[str, str]) -> bytes:
+def _header(arrays: Mapping[str, AnyArray], metadata: dict[str, str]) -> bytes:
     """Return the beginning of a file: the length of the JSON header, and the header."""
     header: dict[str, Any] = {"__metadata__": metadata}
     end = 0
@@ -102,29 +83,17 @@ def _as_text(checksum: str) -> bytes:
     return json.dumps({CHECKSUM: checksum}).encode()[1:-1]
 
 
-def _write_array(file: IO[bytes], name: str, array: AnyArray | Stacked, total: int) -> int:
+def _write_array(file: IO[bytes], array: AnyArray, total: int) -> int:
     """Write an array, and return the checksum of all that was written before, `total`, and of the array."""
-    written = 0
-    for part in array.parts if isinstance(array, Stacked) else [array]:
-        data = np.ascontiguousarray(part)
-        data = data.astype(array.dtype.newbyteorder("<"), copy=False)
-        view = data.reshape(-1).view(np.uint8).data  # not a copy, which may not fit into memory
-        written += file.write(view)
-        total = crc32(view, total)
-    expected = int(np.prod(array.shape, dtype=object)) * array.dtype.itemsize
-    if written != expected:
-        raise ValueError(f"{name}: expected {expected} bytes in all parts, got {written}")
-    return total
+    data = np.ascontiguousarray(array)
+    data = data.astype(array.dtype.newbyteorder("<"), copy=False)
+    view = data.reshape(-1).view(np.uint8).data  # not a copy, which may not fit into memory
+    file.write(view)
+    return crc32(view, total)
 
 
-def read(path: str | os.PathLike[str], mapped: Collection[str] = ()) -> tuple[dict[str, AnyArray], dict[str, str]]:
+def read(path: str | os.PathLike[str]) -> tuple[dict[str, AnyArray], dict[str, str]]:
     """Return the arrays and the texts of a file that `write` (or any safetensors library) wrote.
-
-    Parameters
-    ----------
-    path : path
-    mapped : collection of str
-        Names of arrays that are memory-mapped, read-only.
 
     Raises
     ------
@@ -135,14 +104,9 @@ def read(path: str | os.PathLike[str], mapped: Collection[str] = ()) -> tuple[di
         metadata = dict(tensors.metadata() or {})
         _check(file, metadata.pop(CHECKSUM, ""))
         try:
-            header, start = _read_header(file)
+            header = _read_header(file)
             header.pop("__metadata__", None)
-            arrays = {}
-            for name, entry in header.items():
-                if name in mapped and 0 not in entry["shape"]:
-                    arrays[name] = _mapped(file, start, entry)
-                else:
-                    arrays[name] = tensors.get_tensor(name)
+            arrays = {name: tensors.get_tensor(name) for name in header}
         except DAMAGED as error:
             raise SafetensorError(str(error)) from None
     return arrays, metadata
@@ -196,35 +160,12 @@ def _check(file: IO[bytes], checksum: str) -> None:
         raise SafetensorError("it is damaged: its checksum is not that of the numbers and texts in it")
 
 
-def _read_header(file: IO[bytes]) -> tuple[dict[str, Any], int]:
-    """Return the header, which the library has checked and gives in another order, and where the numbers begin."""
+def _read_header(file: IO[bytes]) -> dict[str, Any]:
+    """Return the header, which the library has checked and gives in another order."""
     file.seek(0)
     size = int.from_bytes(file.read(8), "little")
-    return parse_json(file.read(size)), 8 + size
-
-
-def _mapped(file: IO[bytes], start: int, entry: dict[str, Any]) -> AnyArray:
-    """Return an array that stays in the file, which the library does not offer for NumPy."""
-    begin, _ = entry["data_offsets"]
-    shape = tuple(entry["shape"])
-    return np.memmap(file, dtype=NAMES[entry["dtype"]], mode="r", offset=start + begin, shape=shape)
-
-
-def unpacked(data: bytes) -> tuple[dict[str, AnyArray], dict[str, str]]:
-    """Return the arrays and the texts that `packed` made bytes of.
-
-    Raises
-    ------
-    ValueError
-        If the bytes are not of this format, or are truncated.
-    """
-    try:
-        arrays = safetensors.numpy.load(data)
-        header, _ = _read_header(io.BytesIO(data))
-        metadata = header.pop("__metadata__", {})
-        return {name: arrays[name] for name in header}, metadata
-    except (SafetensorError, *DAMAGED) as error:
-        raise ValueError(f"not readable as safetensors: {shorten(str(error), PATH)}") from None
+    header: dict[str, Any] = parse_json(file.read(size))
+    return header
 
 
 def digest(arrays: Mapping[str, AnyArray], metadata: Mapping[str, str]) -> str:
