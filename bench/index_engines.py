@@ -233,7 +233,8 @@ class NearfarGraph(Nearfar):
         from nearfar.index import open_store
 
         super().build(items)
-        with open_store(self.path, "w") as store:
+        store: Any = open_store(self.path, "w")
+        with store:
             store.build()
 
 
@@ -292,6 +293,8 @@ class FaissLists(Faiss):
 
 class Usearch:
     """An index of usearch in a file."""
+
+    index: Any
 
     def __init__(self, path: Path) -> None:
         self.path = path
