@@ -37,7 +37,8 @@ from nearfar.deep.networks.scales import Conv4Scales
 from nearfar.deep.samplers.base import BatchSampler
 from nearfar.deep.samplers.episodes import EpisodeSampler
 from nearfar.deep.samplers.m_per_class import MPerClassSampler
-from nearfar.train import TrainConfig, load_embedder, train
+from nearfar.models import load_embedder
+from nearfar.train import TrainConfig, train
 from nearfar.train.checkpoint import load_tensors, replace_file, save_tensors
 from nearfar.train.compare import Trial, run_trial, slug
 from nearfar.train.features import as_floats

@@ -304,13 +304,15 @@ def test_a_lack_of_memory_is_one_line_that_says_what_takes_less(error, message, 
     def too_large(*args, **options):
         raise error
 
-    monkeypatch.setattr("nearfar.train.climb", too_large)
+    monkeypatch.setattr("nearfar.workflows.training.climb", too_large)
     code, _, err = run(capsys, monkeypatch, "train", "digits", "--out", tmp_path / "run")
     assert (code, err) == (2, f"nearfar: {message}try a smaller --batch-size or --image-size\n")
 
 
 def test_other_errors_of_the_machine_keep_their_trace(capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr("nearfar.train.climb", lambda *args, **options: None)  # no run, which the library then misses
+    monkeypatch.setattr(
+        "nearfar.workflows.training.climb", lambda *args, **options: None
+    )  # no run, which the library then misses
     with pytest.raises(AttributeError, match="'NoneType' object"):
         run(capsys, monkeypatch, "train", "digits", "--out", tmp_path / "run")
 

@@ -21,7 +21,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "commands.md"
 ROWS = re.findall(r"^\| `nearfar (.*?)` \| `(.*?)` \|$", PAGE.read_text(), re.MULTILINE)
 ELSEWHERE = {"export", "serve"}
 FIRST = {
-    "run": ["train.climb", 'workflows.evaluate("run")'],
+    "run": ["workflows.train_and_score(TrainConfig"],
     "learner.safetensors": ["workflows.fit"],
     "features.index": ["index.build"],
 }

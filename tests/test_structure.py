@@ -41,6 +41,7 @@ GROUND = {
     "extras",
     "fit_warnings",
     "labels",
+    "lazy_names",
     "progress",
     "quoting",
     "settings",

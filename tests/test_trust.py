@@ -22,7 +22,8 @@ from nearfar.deep.networks.trunks import make_trunk
 from nearfar.deep.objective.parser import ObjectiveError, parse_objective
 from nearfar.deep.samplers.resolve import make_sampler
 from nearfar.io import tensor_file as storage
-from nearfar.train import DeepMetric, TrainConfig, TrainError, embed_run, evaluate_run, load_embedder, train
+from nearfar.models import load_embedder
+from nearfar.train import DeepMetric, TrainConfig, TrainError, embed_run, evaluate_run, train
 from nearfar.train.checkpoint import load_tensors, save_tensors
 from nearfar.train.compare import train_and_compare
 from nearfar.trust import VARIABLE, OwnCodeError, TrustError, import_own, modules_of, trusting

@@ -11,7 +11,8 @@ from nearfar.deep.networks.spd import other_parameters, stiefel_parameters
 from nearfar.deep.networks.spd_trunk import SPDTrunk, covariances, pixel_numbers
 from nearfar.deep.networks.trunks import make_trunk
 from nearfar.deep.networks.weights import TrunkError
-from nearfar.train import TrainConfig, load_embedder, train
+from nearfar.models import load_embedder
+from nearfar.train import TrainConfig, train
 from nearfar.train.checkpoint import load_tensors, read_about
 
 

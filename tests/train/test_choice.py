@@ -11,6 +11,7 @@ from torch import nn
 from nearfar.data import Dataset, open_task
 from nearfar.data.dataset import held_out_count
 from nearfar.deep.networks.standardize import Standardize
+from nearfar.models import load_embedder
 from nearfar.models.export import export_run
 from nearfar.numerics.constraints import LabelPairs
 from nearfar.numerics.whitening import unit_rows
@@ -23,7 +24,6 @@ from nearfar.train import (
     TrainError,
     embed_run,
     evaluate_run,
-    load_embedder,
     train,
     train_final,
 )

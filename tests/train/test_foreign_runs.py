@@ -12,7 +12,8 @@ Image = pytest.importorskip("PIL.Image")
 from safetensors.torch import save_file
 
 from nearfar.data import open_items
-from nearfar.train import DeepMetric, TrainConfig, TrainError, embed_run, evaluate_run, load_embedder, train
+from nearfar.models import load_embedder
+from nearfar.train import DeepMetric, TrainConfig, TrainError, embed_run, evaluate_run, train
 from nearfar.train.checkpoint import read_about
 from nearfar.train.scoring import Result
 

@@ -8,7 +8,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import nearfar
 from nearfar.data import open_task
-from nearfar.train import DeepMetric, TrainConfig, embed_run, evaluate_run, load_embedder, train
+from nearfar.models import load_embedder
+from nearfar.train import DeepMetric, TrainConfig, embed_run, evaluate_run, train
 from nearfar.train.checkpoint import load_tensors
 
 pytestmark = pytest.mark.slow  # nearly all of it trains

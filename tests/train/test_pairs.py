@@ -23,7 +23,8 @@ from nearfar.data.readers.texts import text_items
 from nearfar.deep.networks.embedder import Embedder
 from nearfar.deep.networks.identity import Identity
 from nearfar.deep.networks.trunks import make_trunk
-from nearfar.train import TrainConfig, TrainError, embed_run, evaluate_run, load_embedder, train
+from nearfar.models import load_embedder
+from nearfar.train import TrainConfig, TrainError, embed_run, evaluate_run, train
 from nearfar.train.checkpoint import load_tensors
 from nearfar.train.network import as_sum
 from nearfar.train.pairs import PairFeatures, check_objective, value_both_ways

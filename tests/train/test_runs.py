@@ -20,13 +20,13 @@ from nearfar.data.decode import BadImageError
 from nearfar.deep.networks.weights import TrunkError
 from nearfar.deep.objective.terms import SetTerm
 from nearfar.deep.proxies.class_proxies import NeighborProxyLoss
+from nearfar.models import load_embedder
 from nearfar.train import (
     TrainConfig,
     TrainError,
     Watcher,
     embed_run,
     evaluate_run,
-    load_embedder,
     network,
     open_run,
     train,

@@ -10,7 +10,8 @@ from PIL import Image
 
 from nearfar.data import open as opening
 from nearfar.data.open import open_task
-from nearfar.train import DeepMetric, TrainConfig, embed_run, evaluate_run, load_embedder, network, train
+from nearfar.models import load_embedder
+from nearfar.train import DeepMetric, TrainConfig, embed_run, evaluate_run, network, train
 from nearfar.train import task as tasks
 from nearfar.train.rungs.untrained import save_untrained
 from nearfar.train.scoring import task_of

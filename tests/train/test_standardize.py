@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from nearfar.evaluation import evaluate
+from nearfar.models import load_embedder
 from nearfar.report import report_run
-from nearfar.train import TrainError, embed_run, evaluate_run, load_embedder, train
+from nearfar.train import TrainError, embed_run, evaluate_run, train
 from nearfar.train.scoring import task_of
 from nearfar.workflows.fitting import fit
 from tests.commands import run as command

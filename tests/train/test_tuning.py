@@ -18,7 +18,8 @@ from nearfar.deep.networks.depth import last_stage, layer_numbers
 from nearfar.deep.networks.embedder import Embedder
 from nearfar.deep.networks.recomputing import checkpoint_gradients
 from nearfar.deep.networks.trunks import TrunkError, make_trunk
-from nearfar.train import TrainConfig, TrainError, embed_run, load_embedder, train
+from nearfar.models import load_embedder
+from nearfar.train import TrainConfig, TrainError, embed_run, train
 from nearfar.train import setup as building
 from nearfar.train.features import cached_features, sizes_of
 from nearfar.train.mirroring import Mirroring

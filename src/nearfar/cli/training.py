@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -93,14 +93,13 @@ def train(
     if devices != 1 and "LOCAL_RANK" not in os.environ:
         launch(devices)
     chosen = given(training, split, items, data=data, objective=objective, seed=seed, keep=keep)
-    from ..train import climb
-    from ..train import train as run_training
-    from ..train.final import final_summary, train_final
-    from ..workflows.scoring import score_run
+    from ..workflows.training import train_and_score
 
     check_ladder_options(ladder, rung, resume=resume, devices=devices)
     progress = not quiet and is_first_process()
     with images_from(*items.images), trusting(*trust):
+        config = None
+        how: dict[str, Any] = {}
         if final is not None:
             others = {
                 **chosen,
@@ -112,25 +111,18 @@ def train(
                 "resume": resume or None,
             }
             refuse_beside_final(others, "has the settings of a scored run")
-            run = train_final(final, out, progress=progress, trust=trust)
-        elif resume:
-            changed = make_config(chosen, training.recipe, out) if chosen or training.recipe else None
-            run = run_training(changed, out, resume=True, progress=progress)
-        elif devices > 1:
-            run = run_training(make_config(chosen, training.recipe), out, progress=progress)
-        else:
+        elif not resume:
             config = make_config(chosen, training.recipe)
             if training.recipe is not None and ladder is None:
                 ladder = "no"
-            how = printers_of_ladder(quiet=quiet)
-            run = climb(config, out, ladder=ladder, rung=rung, minutes=limit, progress=progress, **how)
-        if is_first_process() and run.config.final is not None:
-            if not quiet:
-                say(final_summary(run))
-        elif is_first_process():
-            table = score_run(run)  # uses the data and the network that are in memory
-            if not quiet:
-                say(table.text)
+            how = {"ladder": ladder, "rung": rung, "minutes": limit, **printers_of_ladder(quiet=quiet)}
+        elif chosen or training.recipe:
+            config = make_config(chosen, training.recipe, out)
+        trained = train_and_score(
+            config, out, resume=resume, final=final, devices=devices, progress=progress, trust=trust, **how
+        )
+        if not quiet and is_first_process():
+            say(trained)
 
 
 def compare(

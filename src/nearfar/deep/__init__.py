@@ -7,8 +7,9 @@ What losses, miners and samplers of your own are made of is here; it loads on fi
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
+
+from ..lazy_names import lazy_name
 
 HOMES = {
     "BatchSampler": "samplers.base",
@@ -37,9 +38,7 @@ __all__ = sorted(HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{HOMES[name]}"), name)
+    return lazy_name(__name__, HOMES, name)
 
 
 def __dir__() -> list[str]:

@@ -20,6 +20,7 @@ from .. import __version__
 from ..extras import require
 from ..io.atomic_files import atomic_write
 from ..numerics.types import AnyArray
+from .loading import load_embedder
 
 if TYPE_CHECKING:
     from ..deep.networks.embedder import Embedder
@@ -83,7 +84,7 @@ def export_run(
         If ONNX cannot express a part of the network, or the embeddings of the file differ from those of the network.
     """
     require("torch", "onnx", "onnxscript", "onnxruntime")
-    from ..train import TrainConfig, load_embedder
+    from ..train import TrainConfig
     from ..train.checkpoint import read_about, shape_of
     from ..train.loading import network_config
     from ..train.network import unfold

@@ -9,13 +9,17 @@ import os
 from collections.abc import Collection
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..catalog import BY_NAME
 from ..io import tensor_file
 from ..io.sources import MODELS, SourceKind, kind_of
 from .hub import HUB, fetched
 from .model import Model
+
+if TYPE_CHECKING:
+    from ..deep.networks.embedder import Embedder
+    from ..train.run import Run
 
 INDEX_FORMAT = "nearfar index"  # how the format of an index file begins
 
@@ -77,6 +81,36 @@ def load(source: str | os.PathLike[str], *, trust: str | Collection[str] = ()) -
         estimator = import_module("nearfar.train.estimator")
         return estimator.DeepMetric.load(path, trust=trust)
     return load_learner(_only_learner(path, source) if path.is_dir() else path)
+
+
+def load_embedder(run: Run | str | Path, which: str = "best", *, trust: str | Collection[str] = ()) -> Embedder:
+    """Load the network of a run as a module of torch, in evaluation mode, on the device of its settings.
+
+    Parameters
+    ----------
+    run : Run, str or path
+        The run or its folder.
+    which : {"best", "last", "trained"}
+        Checkpoint to use: "best" may hold something cheaper that was kept instead of the network that was trained.
+    trust : str or collection of str
+        Modules of your own that the settings of the run may name; their code is run.
+
+    Returns
+    -------
+    Embedder
+        The network.
+
+    Raises
+    ------
+    TrainError
+        If there is no such run or checkpoint, or it is damaged.
+    TrustError
+        If its trunk is of a module that is not trusted.
+    """
+    from ..train.loading import build_embedder, folder_and_config  # for start-up time: they import torch
+
+    folder, config = folder_and_config(run, trust)
+    return build_embedder(folder, config, which)
 
 
 def load_learner(path: Path) -> Any:

@@ -7,8 +7,9 @@ scores = evaluate_run(run.folder)
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
+
+from ..lazy_names import lazy_name
 
 HOMES = {
     "TrainConfig": "config",
@@ -24,7 +25,6 @@ HOMES = {
     "Watcher": "watchers",
     "open_run": "run",
     "evaluate_run": "scoring",
-    "load_embedder": "loading",
     "embed_run": "estimator",
     "embed": "features",
     "recipe": "recipes",
@@ -36,9 +36,7 @@ __all__ = sorted(HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{HOMES[name]}"), name)
+    return lazy_name(__name__, HOMES, name)
 
 
 def __dir__() -> list[str]:

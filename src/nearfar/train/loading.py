@@ -38,36 +38,8 @@ def folder_and_config(run: Run | str | Path, trust: str | Collection[str] = ()) 
     return folder, TrainConfig.from_json(folder.config, trust)
 
 
-def load_embedder(run: Run | str | Path, which: str = "best", *, trust: str | Collection[str] = ()) -> Embedder:
-    """Load the network of a run, in evaluation mode, on the device of its config.
-
-    Parameters
-    ----------
-    run : Run, str or Path
-        The run or its folder.
-    which : {"best", "last", "trained"}
-        Checkpoint to use: "best" may hold something cheaper that was kept instead of the network that was trained.
-    trust : str or collection of str
-        Modules of your own that the settings of the run may name; their code is run.
-
-    Returns
-    -------
-    Embedder
-        The network.
-
-    Raises
-    ------
-    TrainError
-        If there is no such run or checkpoint, or it is damaged.
-    TrustError
-        If its trunk is of a module that is not trusted.
-    """
-    folder, config = folder_and_config(run, trust)
-    return build_embedder(folder, config, which)
-
-
 def build_embedder(folder: RunFolder, config: TrainConfig, which: str = "best") -> Embedder:
-    """Load the embedder of a run like `load_embedder`, with settings that were read before."""
+    """Load the embedder of a run, in evaluation mode, with settings that were read before."""
     tensors, about = load_tensors(folder.checkpoint(which))
     config = network_config(config, about)
     tensors = without_adapters(tensors, config)  # the last checkpoint has the adapters separately
@@ -92,7 +64,7 @@ def with_best_weights(embedder: Embedder, folder: RunFolder, shape: tuple[int, .
 
 
 def load_trainable(run: Run | str | Path) -> Trainable:
-    """Load network and objective of a run's best trained checkpoint; see `load_embedder`."""
+    """Load network and objective of a run's best trained checkpoint, in evaluation mode."""
     folder, config = folder_and_config(run)
     tensors, about = load_tensors(folder.checkpoint("trained"))
     _check_sizes(folder.path, config, about, tensors)

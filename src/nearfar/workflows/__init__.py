@@ -1,4 +1,4 @@
-"""What a command does to data from end to end, as one call: fit, score, compare, report, find suspects, adapt.
+"""What a command does to data from end to end, as one call: train, fit, score, compare, report, find suspects, adapt.
 
 >>> from nearfar import workflows
 >>> print(workflows.evaluate("features.npz").text)  # doctest: +SKIP
@@ -6,8 +6,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
+
+from ..lazy_names import lazy_name
 
 HOMES = {
     "adapt": "adapting",
@@ -18,14 +19,13 @@ HOMES = {
     "fit": "fitting",
     "report": "reporting",
     "suspects": "suspecting",
+    "train_and_score": "training",
 }
 __all__ = sorted(HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{HOMES[name]}"), name)
+    return lazy_name(__name__, HOMES, name)
 
 
 def __dir__() -> list[str]:

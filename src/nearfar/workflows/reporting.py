@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..io.sources import SourceKind, kind_of
 from ..progress import stage
 
 if TYPE_CHECKING:
@@ -44,8 +45,8 @@ def report(
 
     source = Path(source)
     selection = selection or Selection()
-    whole_run = is_run(source) and selection.data is None and selection.distance is None
-    if whole_run and (against is None or is_run(against)):
+    whole_run = kind_of(source) is SourceKind.RUN and selection.data is None and selection.distance is None
+    if whole_run and (against is None or kind_of(against) is SourceKind.RUN):
         return report_run(source, out, attention=attention_of(source), against=against, defaults=default_settings())
     scored = score_data(source, selection)
     dataset = scored.embedded.dataset
@@ -64,13 +65,6 @@ def report(
         features=feature_weights(scored.embedded.model, dataset),
     )
     return build_report(content, out or beside(source, dataset, selection, against))
-
-
-def is_run(source: Path) -> bool:
-    """Return whether a source is the folder of a run."""
-    from ..io.sources import SourceKind, kind_of
-
-    return kind_of(source) is SourceKind.RUN
 
 
 def default_settings() -> dict[str, Any]:
@@ -179,12 +173,12 @@ def pictures_of(source: Path, dataset: Dataset, on_outside: Callable[[NamedReade
 
 def beside(source: Path, dataset: Dataset, selection: Selection, against: Path | None) -> Path:
     """Return the default path of a page."""
-    name = "report" if is_run(source) else source.stem
+    name = "report" if kind_of(source) is SourceKind.RUN else source.stem
     if selection.data is not None:
         name += f"-{dataset.name}"
     if against is not None:
         name += f"-against-{short_name(against)}"
-    if is_run(source):
+    if kind_of(source) is SourceKind.RUN:
         return source / f"{name}.html"
     return source.with_name(f"{name}.html")
 
@@ -203,7 +197,8 @@ def attention_of(run: Path) -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, 
 
     from ..data.augment import to_float
     from ..data.decode import fit
-    from ..train import TrainConfig, load_embedder
+    from ..models import load_embedder
+    from ..train import TrainConfig
     from ..train.checkpoint import read_about
     from ..train.features import resizing_of
     from ..train.loading import network_config
