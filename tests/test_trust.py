@@ -127,7 +127,7 @@ def fits_again(folder, rows, module):
     items = open_dataset(rows)
     assert metric.embed(items).shape == (64, 8)
     for copied in (metric, clone(metric), pickle.loads(pickle.dumps(clone(metric)))):
-        with pytest.raises(TrustError, match=f"config.json names {module}.*--trust {module}"):
+        with pytest.raises(TrustError, match=f"config.json names {module}.*trust='{module}'"):
             copied.fit(items.array, items.labels)
 
 
@@ -371,7 +371,7 @@ def test_functions_of_installed_packages_are_not_called(monkeypatch, tmp_path, w
     if where == "folder" and not text.endswith("generated"):
         assert make_trunk(text, (5,)).num_features in (2, 3)
         return
-    with pytest.raises(ValueError, match=r"expected a class of modules, or a function .*; --trust if it is installed"):
+    with pytest.raises(ValueError, match=r"expected a class of modules, or a function .*; trust= if it is installed"):
         make_trunk(text, (5,))
     with trusting("made"):
         assert make_trunk(text, (5,)).num_features in (2, 3, 5)

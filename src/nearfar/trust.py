@@ -2,8 +2,8 @@
 
 A text that is typed, as an option of a command or an argument in Python, may name any module. A text that a file
 holds, as the settings of a run from someone else, may name only modules that are trusted: those in the
-environment variable NEARFAR_TRUST, in the option ``--trust`` or in the argument ``trust=``. What a module holds under
-the name is checked before anything in it is called.
+environment variable NEARFAR_TRUST, or in the argument ``trust``, which is an option of commands. What a module holds
+under the name is checked before anything in it is called.
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ def refuse_untrusted(module: str, name: str, origin: Origin | None) -> None:
     if origin is None or is_trusted(module, origin):
         return
     raise TrustError(
-        f"{origin.file} names {name:.100}, which is code; if you know its author, allow it with --trust {module} "
-        f"(trust={module!r} in Python) or with {VARIABLE}={module} in the environment"
+        f"{origin.file} names {name:.100}, which is code; if you know its author, allow it with trust={module!r} "
+        f"or with {VARIABLE}={module} in the environment"
     )
 
 

@@ -58,7 +58,7 @@ def test_cub_errors(tmp_path):
     root = write(tmp_path, cub_files())
     with pytest.raises(DataError, match=r"found train 6 images of 2 classes, test 6 .*; expected train 5864"):
         open_task(f"cub:{root}")
-    with pytest.raises(DataError, match=r"take --partial \(partial=True in Python\)"):
+    with pytest.raises(DataError, match=r"give partial=True"):
         inspect_data(f"cub:{root}")
     assert [part.items for part in inspect_data(f"cub:{root}", partial=True).parts] == [6, 6]
     write(root, {"CUB_200_2011/classes.txt": "8 Rook\n9 Jay\n10 Auk\n"})

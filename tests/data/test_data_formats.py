@@ -897,7 +897,7 @@ def test_the_only_column_of_lists_is_the_embedding_and_the_others_are_told(tmp_p
 def test_texts_beside_other_columns_are_items_unless_all_others_are_numbers(tmp_path):
     file = tmp_path / "titles.csv"
     file.write_text("sku,text,label,price,brand\n01,tea,a,3,Alder\n02,milk,b,,\n03,,b,4,Elm\n")
-    with pytest.raises(DataError, match=r"the text is empty in 1 row, first in row 3 .*--skip-bad leaves out"):
+    with pytest.raises(DataError, match=r"the text is empty in 1 row, first in row 3 .*skip_bad=True leaves out"):
         open_dataset(file)
     items = open_dataset(file, skip_bad=True)
     assert (items.kind, items.names) == ("text", ("01", "02"))
@@ -1139,7 +1139,7 @@ def lacking(path, what):
 def test_rows_that_lack_something_are_counted_and_can_be_left_out(tmp_path, ending, what):
     file = tmp_path / f"rows.{ending}"
     lacking(file, what)
-    with pytest.raises(DataError, match=r"1 row.*--skip-bad"):
+    with pytest.raises(DataError, match=r"1 row.*skip_bad=True"):
         open_dataset(file)
     items = open_dataset(file, skip_bad=True)
     assert items.names == ("n0", "n2", "n3")

@@ -257,7 +257,7 @@ WAYS = ("link to a file", "link to a folder", "link in a table", "absolute", "ab
 def test_images_are_read_only_from_below_the_folder_of_the_data(tmp_path, way, skip_bad):
     source = beside(tmp_path, way)
     for opened in (open_dataset, open_items):
-        with pytest.raises(DataError, match=r"is not read, because it leads to .*private.*with --images .*private"):
+        with pytest.raises(DataError, match=r"is not read, because it leads to .*private.*with images='.*private"):
             opened(source, skip_bad=skip_bad)
     with images_from(tmp_path / "private"):
         items = open_dataset(source, skip_bad=skip_bad)

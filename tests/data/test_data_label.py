@@ -71,7 +71,7 @@ def test_images_without_labels_are_taken_only_where_no_column_may_hold_them(tmp_
     assert open_items(table(tmp_path, {"path": paths, "kind": list("abcd")})).classes == ("",)
     for name in ("class", "target", "y"):  # as those of images they would be read only where they are named
         path = table(tmp_path, {"path": paths, name: list("abcd")})
-        with pytest.raises(DataError, match=r"no column 'label'; give the column of the classes with --label NAME"):
+        with pytest.raises(DataError, match=r"no column 'label'; give the column of the classes with label=NAME"):
             open_items(path)
         assert len(open_items(path, label=name).classes) == 4
 
@@ -101,15 +101,13 @@ def test_a_column_that_is_not_there_is_an_error_that_names_those_that_are(tmp_pa
 
 def test_errors_say_how_a_column_is_named(tmp_path):
     path = table(tmp_path, {"width": [1, 2], "species": ["a", "b"]})
-    with pytest.raises(DataError, match=r"--label NAME, or label=NAME in Python; it has width,species"):
+    with pytest.raises(DataError, match=r"label=NAME; it has width,species"):
         open_dataset(path)
     with pytest.raises(
-        DataError, match=r"column 'species' has 'a' in row 1, .* Give the column of the classes with --label"
+        DataError, match=r"column 'species' has 'a' in row 1, .* Give the column of the classes with label="
     ):
         open_items(path)
-    with pytest.raises(
-        DataError, match=r"no column 'label'; .* --label NAME, or label=NAME in Python; it has path,kind"
-    ):
+    with pytest.raises(DataError, match=r"no column 'label'; .* label=NAME; it has path,kind"):
         open_dataset(table(tmp_path, {"path": ["a.png"], "kind": ["a"]}))
 
 

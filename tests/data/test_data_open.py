@@ -98,7 +98,7 @@ def test_test_classes_are_held_out(source):
 def test_too_few_classes_to_hold_out_say_what_to_do(tmp_path):
     np.savez(tmp_path / "three.npz", X=np.eye(6), y=[0, 1, 2] * 2)
     with pytest.raises(
-        DataError, match=r"three: 3 classes, but holding out classes needs 4 or more.* pass --split rows"
+        DataError, match=r"three: 3 classes, but holding out classes needs 4 or more.* pass split='rows'"
     ):
         open_task(tmp_path / "three.npz")
     np.savez(tmp_path / "one.npz", X=np.eye(6), y=[0] * 6)

@@ -212,7 +212,7 @@ def test_pretrained_weights_that_cannot_be_had_are_one_line(timm, monkeypatch):
         make_trunk("timm:coatnet_nano_cc_224", (3, 224, 224), pretrained=True)
     with pytest.raises(TrunkError, match="conv4': pretrained=true: only timm:NAME"):
         make_trunk("conv4", (3, 64, 64), pretrained=True)
-    with pytest.raises(TrunkError, match="pretrained is not an option of the model; use --pretrained"):
+    with pytest.raises(TrunkError, match="pretrained is not an option of the model; use pretrained="):
         make_trunk(f"{CNN}(pretrained=True)", (3, 64, 64))
 
 
@@ -275,7 +275,7 @@ def test_moments_of_pixels_up_to_255_are_refused(timm, options):
 def test_weights_of_another_network_and_folders_of_weights_say_what_to_do(timm, tmp_path):
     path = tmp_path / "weights.safetensors"
     save_file(timm.create_model("test_vit", num_classes=0).state_dict(), path)
-    with pytest.raises(TrunkError, match=r"does not fit this trunk, conv4: .*another network, which --trunk .* name"):
+    with pytest.raises(TrunkError, match=r"does not fit this trunk, conv4: .*network, which trunk= should name"):
         make_trunk("conv4", (3, 64, 64), weights=path)
     with pytest.raises(TrunkError, match=r"is a folder; expected a .safetensors, .pth or .caffemodel file$"):
         make_trunk(CNN, (3, 64, 64), weights=tmp_path)
@@ -426,7 +426,7 @@ def test_names_of_kinds_of_models(transformers):
     with pytest.raises(TrunkError, match="did you mean 'vit"):
         find_preprocessing("transformers:vitt")
     with pytest.raises(
-        TrunkError, match="no such folder: 'facebook/dinov2-small'; for a model of the hub, give --pretrained true"
+        TrunkError, match="no such folder: 'facebook/dinov2-small'; for a model of the hub, give pretrained=True"
     ):
         find_preprocessing("transformers:facebook/dinov2-small")
 

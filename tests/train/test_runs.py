@@ -987,7 +987,7 @@ def test_a_run_from_elsewhere_runs_no_code(tmp_path, small) -> None:
     with pytest.raises(TrainError, match="shape of an item must be 1 or 3 positive integers"):
         load_embedder(run.folder)
     rewritten(run.folder / "best.safetensors", shape=[1, 8, 8])
-    with pytest.raises(TrustError, match=r"config.json names subprocess:Popen, which is code; .* --trust subprocess "):
+    with pytest.raises(TrustError, match=r"config.json names subprocess:Popen, which is code; .* trust='subprocess' "):
         load_embedder(run.folder)
     assert not mark.exists()
 

@@ -130,7 +130,7 @@ def main() -> None:
         command = next(iter(sys.argv[1:]), "")
         known = message_of(error, command)
         if known is not None and not os.environ.get("NEARFAR_DEBUG"):
-            known = with_option_names(known, options_of(app, command))
+            known = with_option_names(known, **options_of(app, command))
             _stop(suggest_near_path(known, sys.argv[2:]), 2)
         if leave_message(traceback.format_exc()):
             sys.exit(1)

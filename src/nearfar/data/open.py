@@ -456,7 +456,7 @@ def _why_not_by_classes(n: int, tested: int | None) -> str:
     why = f"{count_of(n, 'class')}, but holding out classes needs 4 or more: 2 for training and 2 for the test"
     if n == 1:
         return why
-    return f"{why}; to hold out items of every class, pass --split rows (split='rows' in Python)"
+    return f"{why}; to hold out items of every class, pass split='rows'"
 
 
 def _assemble(

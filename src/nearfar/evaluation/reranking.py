@@ -1,4 +1,4 @@
-"""Re-ranking by a text with the name of a method, for `--rerank` and `rerank=`.
+"""Re-ranking by a text with the name of a method, for the argument `rerank`.
 
     expand_queries       queries are expanded
     augment_gallery      queries and the items of the gallery are expanded

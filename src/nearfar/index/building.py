@@ -104,19 +104,19 @@ def build(
     out = Path(out)
     columns = None if columns is None else Path(columns)
     if threshold is not None and not 0 <= threshold < inf:
-        raise ValueError(f"--threshold: expected a distance of at least 0, got {threshold}")
+        raise ValueError(f"threshold: expected a distance of at least 0, got {threshold}")
     about: dict[str, str] = {}
     if threshold is not None:
         about[THRESHOLD] = repr(threshold)
     if kind_by_name(out) is SourceKind.EMBEDDINGS:  # commands would read a file of this name as embeddings
-        raise ValueError(f"--out: {out}: is the name of a table or an array; expected one such as photos.index")
+        raise ValueError(f"out: {out}: is the name of a table or an array; expected one such as photos.index")
     if dims is not None:
         check_dims(dims, new_index=source is not None and not add)
         about[DIMS] = str(dims)
     if source is None:
         alone = remove or threshold is not None or engine or columns or graph
         if add or new or label or skip_bad or distance or not alone:
-            alone_too = "only --remove, --threshold, --engine, --columns and --build work without it"
+            alone_too = "only remove=, threshold=, engine=, columns= and graph= work without it"
             raise ValueError(f"SOURCE: expected a run, a learner or embeddings; {alone_too}")
         with index_lock.index_lock(out, wait=index_lock.WAIT, waiting=waiting):
             line = change_index(out, remove, about, engine=engine or "", columns=columns, name=name)
@@ -125,7 +125,7 @@ def build(
     check_kind_of_change(add=add, new=new, remove=remove, overwrite=overwrite)
     with index_lock.index_lock(out, wait=index_lock.WAIT, waiting=waiting):
         if not (add or overwrite) and exists(out):
-            raise ValueError(f"--out: {shown(out)} exists; add to it with --add, or replace it with --overwrite")
+            raise ValueError(f"out: {shown(out)} exists; add to it with add=True, or replace it with overwrite=True")
         if kind_of(source) is SourceKind.INDEX:
             check_copied_as_it_is(source, [data, add, label, skip_bad, columns, dims, distance])
             line = copy_index(source, out, about, engine=engine or "")
@@ -140,7 +140,7 @@ def built_graph(out: Path) -> str:
     """Build the graph of an index in a file, and return the end of a line on it."""
     with open_store(out, "w", lock=False) as store:
         if not isinstance(store, FileStore):
-            raise ValueError(f"--build: {shown(out)} builds its own structures; it works only for a file")
+            raise ValueError(f"graph: {shown(out)} builds its own structures; it works only for a file")
         return f"; graph of {count_of(store.build(), 'item')} built"
 
 
@@ -154,32 +154,32 @@ def check_index(path: str | os.PathLike[str]) -> str:
     """
     with open_store(path) as store:
         if not isinstance(store, FileStore):
-            raise ValueError(f"--check: {shown(path)} is no file, and has no checksums of ours")
+            raise ValueError(f"check: {shown(path)} is no file, and has no checksums of ours")
         return f"{shown(path)}: {store_summary(store)}; all {store.check():,} parts are as they were written"
 
 
 def check_dims(dims: int, *, new_index: bool) -> None:
     """Refuse a number of leading dimensions that is not positive, or for an index that exists."""
     if not new_index:
-        raise ValueError("--dims: works only for a new index; with --add, the index determines it")
+        raise ValueError("dims: works only for a new index; with add=True, the index determines it")
     if dims < 1:
-        raise ValueError(f"--dims: expected 1 or more, got {dims}")
+        raise ValueError(f"dims: expected 1 or more, got {dims}")
 
 
 def check_kind_of_change(*, add: bool, new: bool, remove: Sequence[str], overwrite: bool) -> None:
     """Refuse options that only extend an index, or only replace it, where the other is asked for."""
     if remove and not add:
-        raise ValueError("--remove: with SOURCE, also give --add; without it, the index is made again from all items")
+        raise ValueError("remove: with SOURCE, also give add=True; without it, the index is made again from all items")
     if new and not add:
-        raise ValueError("--new: works only with --add; without it, the index is made again from all items")
+        raise ValueError("new: works only with add=True; without it, the index is made again from all items")
     if overwrite and add:
-        raise ValueError("--overwrite: not with --add, which keeps the items of the index")
+        raise ValueError("overwrite: not with add=True, which keeps the items of the index")
 
 
 def check_copied_as_it_is(source: Path, others: Sequence[object]) -> None:
     """Refuse to embed, label or cut the items of an index that is copied."""
     if any(value not in (None, False) for value in others):
-        only = "an index is copied as it is; only --engine, --threshold and --overwrite work with it"
+        only = "an index is copied as it is; only engine=, threshold= and overwrite= work with it"
         raise ValueError(f"SOURCE: {shown(source)}: {only}")
 
 
@@ -323,7 +323,7 @@ def without_columns_text(store: Store, records: Records, known: Collection[str])
     if not new or not lacking:
         return ""
     verb = "lacks" if len(new) == 1 else "lack"
-    return f"; {count_of(len(new), 'new item')} {verb} {', '.join(lacking)} (--columns adds them)"
+    return f"; {count_of(len(new), 'new item')} {verb} {', '.join(lacking)} (columns= adds them)"
 
 
 def counts_text(there: int, gone: int) -> str:
@@ -342,16 +342,16 @@ def index_to_extend(file: Path, source: Path, weights: str, asked: str | None) -
     if store.about.get("weights") != weights:
         raise ValueError(
             f"{shown(file)} was not made with the current weights of {source}; "
-            "make the index again, with --overwrite instead of --add"
+            "make the index again, with overwrite=True instead of add=True"
         )
-    again = "make the index again, with --overwrite instead of --add"
+    again = "make the index again, with overwrite=True instead of add=True"
     if asked is not None and store.distance != asked:
-        raise ValueError(f"--distance: {shown(file)} uses the {store.distance} distance, not {asked}; {again}")
+        raise ValueError(f"distance: {shown(file)} uses the {store.distance} distance, not {asked}; {again}")
     if asked is None and not weights:  # the model that made the index uses the distance that was chosen then
         recorded = recorded_distance(source)
         if recorded not in ("", store.distance):
             both = f"{shown(file)} uses the {store.distance} distance, {source} uses the {recorded} distance"
-            raise ValueError(f"{both}; {again}, or pass --distance {store.distance}")
+            raise ValueError(f"{both}; {again}, or pass distance={store.distance}")
     return store
 
 
@@ -372,8 +372,8 @@ def check_same_content(
     if other:
         made_of = "first words" if items.kind == "text" else "position in the file"
         raise ValueError(
-            f"--add: {count_of(len(other), 'new item')} would replace items with other content, because the names are "
-            f"only the {made_of}, such as {quoted(other[0])}; name the items with --name COLUMN, or in a column `name` "
+            f"add: {count_of(len(other), 'new item')} would replace items with other content, because the names are "
+            f"only the {made_of}, such as {quoted(other[0])}; name the items with name=COLUMN, or in a column `name` "
             "or `id` (the array `names` of an .npz)"
         )
 
@@ -469,7 +469,7 @@ class Present(NamedTuple):
                 found = [name for name, kind in zip(self.names, self.classes, strict=True) if kind == word]
             if not found:
                 first = f"the first item is {quoted(self.names[0])}" if self.names else "the index is empty"
-                raise ValueError(f"--remove: no item, folder or class is called {quoted(word)}; {first}")
+                raise ValueError(f"remove: no item, folder or class is called {quoted(word)}; {first}")
             gone.update(dict.fromkeys(found))
         return [*gone]
 
@@ -519,7 +519,7 @@ def columns_of(table: Path, names: Sequence[str], home: Path, key: str | None = 
         if name not in others and not PART.fullmatch(name):
             found[name] = parsed_column([None if place is None else values[place] for place in places])
     if not found:
-        raise ValueError(f"--columns: {table}: expected further columns, got only {', '.join(cells)}")
+        raise ValueError(f"columns: {table}: expected further columns, got only {', '.join(cells)}")
     return found
 
 
@@ -539,12 +539,12 @@ def rows_for(
     """
     cells = read_columns(table)
     if key is not None and key not in cells:
-        raise ValueError(f"--name: {table}: has no column {quoted(key)}; it has {some([*cells])}")
+        raise ValueError(f"name: {table}: has no column {quoted(key)}; it has {some([*cells])}")
     ids = [name for name, values in cells.items() if is_id(name) and ids_of(values) is not None]
     key = key or next((name for name in ("name", "path", *ids) if name in cells), None)
     if key is None:
         which = "which identifies the item of each row"
-        raise ValueError(f"--columns: {table}: expected a column name or path, {which}, or --name COLUMN")
+        raise ValueError(f"columns: {table}: expected a column name or path, {which}, or name=COLUMN")
     if key != "path":
         named = ids_of(cells[key]) or [str(name) for name in cells[key]]
         rows = {name: row for row, name in enumerate(named)}
@@ -556,5 +556,5 @@ def rows_for(
     places = [rows.get(name) for name in names]
     if all(place is None for place in places):
         first = f"the first item is {quoted(names[0])}" if names else "there is none"
-        raise ValueError(f"--columns: {table}: none of its {len(rows):,} rows is for an item of the index; {first}")
+        raise ValueError(f"columns: {table}: none of its {len(rows):,} rows is for an item of the index; {first}")
     return cells, places

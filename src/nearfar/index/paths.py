@@ -37,7 +37,7 @@ def source_archives(about: About) -> list[str]:
 
 
 def labels_of(about: About) -> dict[str, str]:
-    """Return the --label of each table among the data, if it was given."""
+    """Return the `label` of each table among the data, if it was given."""
     labels = recorded(about, "label", "{}")
     if not isinstance(labels, dict) or not all(isinstance(label, str) for label in labels.values()):
         raise ValueError(f"the index is damaged: expected columns by data, got {quoted(labels)}; make the index again")
@@ -127,7 +127,7 @@ def pictures_of(names: Sequence[str], about: About, file: Path) -> NamedReader:
     """Read the items of an index that have these names, from any current folder.
 
     Whoever made the index chose the names and the recorded folder, so only files below the folder of the index are
-    read, and those below the folders of --images; for a server, those below the current folder.
+    read, and those below the folders of `images_from`; for a server, those below the current folder.
     """
     from ..data.items import NamedReader
 

@@ -173,7 +173,7 @@ def model_of(store: Store, run: str | os.PathLike[str] | None = None) -> Model |
         return None
     if kind_by_name(source) is not SourceKind.ENCODER and not Path(source).exists():
         made = f"{source}, which made {shown(store.uri)}"
-        raise FileNotFoundError(f"{made}, does not exist; give its new path with --run")
+        raise FileNotFoundError(f"{made}, does not exist; give its new path with run=")
     model = load(source)
     fingerprint = store.about.get("weights")  # an index of embeddings from a file has none
     if fingerprint and model.fingerprint != fingerprint:
@@ -199,7 +199,7 @@ def open_query(
     except FileNotFoundError as error:
         if Path(query).exists() or "image" not in takes:
             raise
-        no_texts = f"because {made_by} has no text tower; train one with --text-trunk"
+        no_texts = f"because {made_by} has no text tower; train one with text_trunk="
         raise FileNotFoundError(f"{error}; it cannot be searched as a text, {no_texts}") from error
 
 
@@ -223,7 +223,7 @@ def first_dims(rows: AnyArray, about: Mapping[str, str]) -> AnyArray:
         return rows
     width = rows.shape[1]
     if not (kept.isascii() and kept.isdecimal() and 1 <= int(kept) <= width):
-        raise ValueError(f"--dims: expected 1 to {width}, the number of dimensions, got {quoted(kept)}")
+        raise ValueError(f"dims: expected 1 to {width}, the number of dimensions, got {quoted(kept)}")
     return rows[:, : int(kept)]
 
 
@@ -294,26 +294,26 @@ def check_search(
     if not query.strip():
         raise ValueError("QUERY: expected an image, a folder, rows or a text, got an empty text")
     if k < 1:
-        raise ValueError(f"-k: expected 1 or more, got {k}")
+        raise ValueError(f"k: expected 1 or more, got {k}")
     if within is not None and not within >= 0:  # `not >=` also refuses NaN
-        raise ValueError(f"--within: expected a distance of at least 0, got {within}")
+        raise ValueError(f"within: expected a distance of at least 0, got {within}")
     if rerank is None:
         return
     from ..evaluation.reranking import read_reranking  # for start-up time
 
     read_reranking(rerank)
     if within is not None:
-        raise ValueError("--within: does not work with --rerank, whose distances have another scale; give only one")
-    for option, value in {"--where": where, "--group-by": group_by}.items():
+        raise ValueError("within: does not work with rerank=, whose distances have another scale; give only one")
+    for name, value in {"where": where, "group_by": group_by}.items():
         if value:
-            raise ValueError(f"{option}: does not work with --rerank, which uses all items; give only one")
+            raise ValueError(f"{name}: does not work with rerank=, which uses all items; give only one")
 
 
 def check_group_column(store: Store, group_by: str) -> None:
     """Refuse to group by a column that an index does not have."""
     columns = store.columns()
     if group_by and group_by not in columns:
-        raise ValueError(f"--group-by: there is no column {quoted(group_by)}; there are {', '.join(columns)}")
+        raise ValueError(f"group_by: there is no column {quoted(group_by)}; there are {', '.join(columns)}")
 
 
 def closest_pairs(store: Store, index: Index, k: int, group_by: str = "") -> list[tuple[int, int, float]]:

@@ -60,7 +60,7 @@ class Reader:
     settings : tuple of str
         Settings of `opens`: some of label, name, image_size and skip_bad; expected, the counts of an archive.
     columns : bool
-        Whether it has columns, of which --label and --name choose one.
+        Whether it has columns, of which the arguments `label` and `name` choose one.
     embeddings : bool
         Whether a command that is given such a file takes it for embeddings, and not for items.
     """

@@ -157,7 +157,7 @@ def path_below(
     parent = found if os.path.isdir(found) else os.path.dirname(found)
     raise Outside(
         f"it leads to {quoted(found, PATH)}, outside of the folder {quoted(os.fspath(folder), PATH)}; if you trust the "
-        f"data, allow that folder with --images {parent} (images_from({parent!r}) in Python)"
+        f"data, allow that folder with images={parent!r} (images_from({parent!r}) in Python)"
     )
 
 

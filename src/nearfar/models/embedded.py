@@ -327,7 +327,7 @@ def embed_to(
     embeddings = np.asarray(model.embed(dataset))
     if dims is not None:
         if not 1 <= dims <= embeddings.shape[1]:
-            raise ValueError(f"--dims: expected 1 to {embeddings.shape[1]}, the number of dimensions, got {dims}")
+            raise ValueError(f"dims: expected 1 to {embeddings.shape[1]}, the number of dimensions, got {dims}")
         embeddings = embeddings[:, :dims]
     about: dict[str, Any] = {
         "labels": dataset.labels,

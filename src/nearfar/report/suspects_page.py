@@ -14,7 +14,7 @@ from .search_page import SHOWN_LINES, Line, line_values
 def write_suspects(
     path: str | Path, lines: Sequence[Line], items: Items, suggested: Sequence[str], *, title: str
 ) -> Path:
-    """Write the page. Its button saves a table of the decisions, for `nearfar suspects --decided`.
+    """Write the page. Its button saves a table of the decisions, for `decided` of `nearfar.workflows.suspects`.
 
     Parameters
     ----------

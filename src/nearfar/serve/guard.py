@@ -132,7 +132,7 @@ class Guard:
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if host_name(host) not in self.hosts:
-            return error_response(400, "unknown name of this server (Host); allow it with --name")
+            return error_response(400, "unknown name of this server (Host); allow it with hosts= (--name)")
         origin = headers.get("origin")
         if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
             return error_response(403, "requests from other sites are refused (Origin)")

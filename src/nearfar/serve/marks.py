@@ -90,6 +90,6 @@ class WrongLabels:
             return []
         if tuple(rows[0]) != HEADING:
             raise ValueError(
-                f"{self.path}: expected a table with the columns {', '.join(HEADING)}; choose another --wrong"
+                f"{self.path}: expected a table with the columns {', '.join(HEADING)}; choose another table with wrong="
             )
         return [(row[0], row[2]) for row in rows[1:] if len(row) == len(HEADING)]

@@ -85,7 +85,7 @@ def listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=CONNECTIONS)
     except OSError as error:
         reason = (error.strerror or str(error)).split(" (")[0].lower()  # without the address, which follows here
-        raise OSError(f"--port: cannot listen on {host}, port {port} ({reason}); choose another") from error
+        raise OSError(f"port: cannot listen on {host}, port {port} ({reason}); choose another") from error
 
 
 def serve(app: Any, listener: socket.socket) -> None:

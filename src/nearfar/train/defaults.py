@@ -78,7 +78,7 @@ def chosen_trunk(config: TrainConfig, task: Task) -> dict[str, Any]:
     if task.train.kind == "row":
         if config.pretrained is True:
             detail = "there is no pretrained network for any rows; leave it out, or name a trunk"
-            raise TrainError(f"config: pretrained: {detail} (--trunk)")
+            raise TrainError(f"config: pretrained: {detail} (trunk=)")
         return {"trunk": "mlp"}
     if config.weights_file or config.network_weights:
         return {"trunk": "conv4"}

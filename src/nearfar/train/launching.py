@@ -29,7 +29,7 @@ def run_processes(words: Sequence[str], devices: int, *, own_modules: str = "", 
     Parameters
     ----------
     words : sequence of str
-        The command, such as ["train", "digits", "--out", "run", "--devices", "2"].
+        The command, such as ["train", "digits", ...].
     devices : int
         Number of processes.
     own_modules : str

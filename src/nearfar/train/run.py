@@ -3,7 +3,7 @@
 config.json       every setting, resolved            command.txt      how it was started
 environment.json  where, versions, device            log.jsonl        one line per `log_every` batches
 metrics.csv       one line per epoch                 best.safetensors  last.safetensors  weights
-state-STEP.RANK.safetensors   what --resume needs    scores.json  test.npz   written by `evaluate_run`
+state-STEP.RANK.safetensors   what a resumed run needs  scores.json  test.npz   written by `evaluate_run`
 adapter/          low-rank adapters alone, as peft loads them, where these were trained
 ladder.json       what the rungs up to this training are worth, where that was asked for
 choice.json       what else could be kept, and its scores   trained.safetensors  weights, where something else is kept
@@ -124,9 +124,7 @@ class RunFolder:
     def check_free(self) -> None:
         """Raise a TrainError if the path exists and is not an empty folder."""
         if self.config.exists():
-            raise TrainError(
-                f"{self.path}: contains a run already; resume it (--resume, or resume=True), or choose another folder"
-            )
+            raise TrainError(f"{self.path}: contains a run already; resume it (resume=True), or choose another folder")
         if not self.path.exists():
             return
         if not self.path.is_dir() or any(entry.name != LOCK for entry in self.path.iterdir()):

@@ -32,7 +32,7 @@ def compare(
     from ..train.compare import train_and_compare
 
     if not objectives:
-        raise ValueError("--objective: expected at least one, for example --objective 'TripletLoss()'")
+        raise ValueError("objectives: expected at least one, for example objectives='TripletLoss()'")
     out = Path(out)
     runs = len(objectives) * seeds * prod(map(len, vary.values()))
     with stage("training", runs) as done:

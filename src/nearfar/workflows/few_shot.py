@@ -116,12 +116,12 @@ def _scored_items(source: Path, dataset: Dataset) -> tuple[PairTerm, list[Tensor
     from ..train.loading import load_trainable
 
     if kind_of(source) is not SourceKind.RUN:
-        raise ValueError("--classifier scores: expected a run whose network scores pairs")
+        raise ValueError("classifier=scores: expected a run whose network scores pairs")
     config = TrainConfig.from_json(source / "config.json")
     trainable = load_trainable(source)
     term = next((term for term in trainable.objective.terms if isinstance(term, PairTerm)), None)
     if term is None:
-        raise ValueError(f"--classifier scores: {source} has no network of pairs in its objective, {config.objective}")
+        raise ValueError(f"classifier=scores: {source} has no network of pairs in its objective, {config.objective}")
     sizes: dict[str, Any] = {}
     if dataset.kind == "image":
         sizes = image_sizes_of(config)
@@ -142,7 +142,7 @@ def one_shot_runs_of(source: Path, data: str | None) -> Outcome:
         If the source is not a run, or no data is given.
     """
     if kind_of(source) is not SourceKind.RUN or data is None:
-        raise ValueError("--protocol one-shot-runs: expected RUN and the folder or zip of the one-shot runs")
+        raise ValueError("protocol=one-shot-runs: expected RUN and the folder or zip of the one-shot runs")
     from ..data.readers.one_shot_runs import read_one_shot_runs
     from ..train import TrainConfig
 

@@ -68,7 +68,7 @@ def fit(
 
     out = Path(out)
     if kind_by_name(out) is SourceKind.EMBEDDINGS:  # the other commands would read a file of this name as embeddings
-        raise ValueError(f"--out: {out}: expected a file that ends in .safetensors")
+        raise ValueError(f"out: {out}: expected a file that ends in .safetensors")
     learner = make_learner(text, seed)
     if standardize:
         check_linear(learner)
@@ -155,7 +155,7 @@ def check_linear(learner: Any) -> None:
     """Raise a ValueError if a learner is not linear."""
     if not is_linear(learner):
         raise ValueError(
-            f"--standardize: {type(learner).__name__} is not a linear learner; standardize the rows beforehand"
+            f"standardize: {type(learner).__name__} is not a linear learner; standardize the rows beforehand"
         )
 
 

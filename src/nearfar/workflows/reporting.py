@@ -156,7 +156,7 @@ def pictures_of(source: Path, dataset: Dataset, on_outside: Callable[[NamedReade
 
     Names in a file of embeddings may be paths of images, relative to the folder of the file, to the current folder, or
     to the folder in which `nearfar embed` found the images. Only files below the folder of the file and those of
-    --images are read.
+    `images_from` are read.
     """
     from ..data.items import NamedReader
     from ..io.sources import SourceKind, kind_by_name

@@ -63,9 +63,9 @@ class Variant(NamedTuple):
         if self.rerank is not None:
             read_reranking(self.rerank)
         if self.storage and self.rerank is not None:
-            raise ValueError("--storage: does not work with --rerank; give only one of them")
+            raise ValueError("storage: does not work with rerank=; give only one of them")
         if len(self.dims) > 1 and not self.storage:
-            raise ValueError("--dims: expected one length; several lengths work only with --storage")
+            raise ValueError("dims: expected one length; several lengths work only with storage=")
 
 
 def score(source: Path, selection: Selection, ks: Sequence[int] = (), variant: Variant | None = None) -> Outcome:

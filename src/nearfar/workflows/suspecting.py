@@ -144,7 +144,7 @@ def read_decisions(file: Path, dataset: Dataset) -> dict[str, str]:
     from ..io.cells import unescaped
 
     if not file.is_file():
-        raise FileNotFoundError(f"--decided: {file}: no such file")
+        raise FileNotFoundError(f"decided: {file}: no such file")
     try:
         with file.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as handle:
             table = csv.DictReader(handle)
@@ -199,12 +199,10 @@ def write_corrected(
     kept = [place for place, label in enumerate(decided) if label != REMOVE]
     moved = sum(decided[place] != labels[place] for place in kept)
     if not kept:
-        raise ValueError("--decided: would remove all items; expected at least one that is kept")
+        raise ValueError("decided: would remove all items; expected at least one that is kept")
     if out.suffix == ".csv":
         if images is None or not images.is_dir():
-            raise ValueError(
-                f"--out: {out}: a .csv lists the paths of images, which are unknown here; expected an .npz"
-            )
+            raise ValueError(f"out: {out}: a .csv lists the paths of images, which are unknown here; expected an .npz")
         paths = [relative_path(images / name, out.absolute().parent) for name in dataset.names]
         write_table(out, ("path", "label"), [(Path(paths[place]).as_posix(), decided[place]) for place in kept])
     else:

@@ -25,7 +25,7 @@ def score_subsets(source: Path, selection: Selection, ks: Sequence[int]) -> Outc
     """Return Recall@K of ten disjoint parts of the items, each with every class, as a mean with its 95% interval."""
     embedded = embed_source(source, selection)
     if embedded.gallery is not None:
-        raise ValueError("--protocol subsets: does not work if queries search a gallery; use --protocol retrieval")
+        raise ValueError("protocol=subsets: does not work if queries search a gallery; use protocol=retrieval")
     wanted = sorted({1, *ks}) if ks else _ks_of(source)
     found = subset_recall(
         embedded.rows,

@@ -77,7 +77,7 @@ def score_identification(source: Path, selection: Selection, fars: Sequence[floa
 def _rates(fars: Sequence[float]) -> dict[str, Any]:
     """Check the rates, and return them as keywords of a score; without rates, it uses its defaults."""
     if not all(0 < far < 1 for far in fars):
-        raise ValueError(f"--far: expected rates between 0 and 1, got {', '.join(map(str, fars))}")
+        raise ValueError(f"far: expected rates between 0 and 1, got {', '.join(map(str, fars))}")
     return {"fars": fars} if fars else {}
 
 
@@ -111,7 +111,7 @@ def read_pair_list(path: Path) -> PairFile:
         0. The message names the line.
     """
     if not path.is_file():
-        raise FileNotFoundError(f"--pairs: {path}: no such file")
+        raise FileNotFoundError(f"pairs: {path}: no such file")
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:

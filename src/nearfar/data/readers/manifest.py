@@ -38,7 +38,7 @@ ANY_CASE = ("path", "label", "class", "target", "split", "query", "gallery", "gr
 SIDES = ("x1", "y1", "x2", "y2")
 LABELS = ("label", "class", "target", "y")
 """Columns that may hold the labels of rows of numbers; the first one that exists is used."""
-NAME_IT = "give the column of the classes with --label NAME, or label=NAME in Python"
+NAME_IT = "give the column of the classes with label=NAME"
 ABOUT = ("split", "query", "gallery", "group", "name")
 PART = re.compile(r"(.+)\[\d+\]")
 """Names of the columns that a column of lists becomes."""
@@ -48,7 +48,7 @@ NO_FEATURES = (*ABOUT, "category", "", "__index_level_0__")
 MISSING = ("", None, "NA", "N/A", "n/a", "NULL", "null", "None", "<NA>", "#N/A")
 """What programs write for a missing number, beside NaN. In a column of labels, only "" and None mean that."""
 LOGICAL = {"true": 1.0, "false": 0.0, "nan": np.nan}
-OTHERS_LEFT_OUT = " (--skip-bad leaves out the others)"
+OTHERS_LEFT_OUT = " (skip_bad=True leaves out the others)"
 TRUE = ("1", "1.0", "true", "yes")
 FALSE = ("", "0", "0.0", "false", "no", "none", "nan")
 MAX_SHOWN_COLUMNS = 12  # maximum number of columns in a message
@@ -475,7 +475,7 @@ def _features(path: Path, table: Table, whole: Table) -> NDArray[np.float32]:
         if _has_image_files(path, column):
             raise DataError(
                 f"{path}: column {quoted(name)} holds paths of image files; rename it to path, and the column of the "
-                f"classes to label (or give it with --label NAME, label=NAME in Python). The table has "
+                f"classes to label (or give it with label=NAME). The table has "
                 f"{_few(list(whole))}"
             )
     row, value = next((row, value) for row, value in enumerate(table[wrong], start=1) if not _is_number(value))
@@ -485,8 +485,8 @@ def _features(path: Path, table: Table, whole: Table) -> NDArray[np.float32]:
         also = f" (nor {'is' if len(others) == 1 else 'are'} {some(others, 3)})"
     raise DataError(
         f"{path}: column {quoted(wrong)} has {quoted(value)} in row {row}, but features must be numbers{also}; encode "
-        "the column or remove it. Give the column of the classes with --label, and that of the names of rows with "
-        "--name; put texts for a text model into a column `text`, and paths of images into `path`. The table has "
+        "the column or remove it. Give the column of the classes with label=, and that of the names of rows with "
+        "name=; put texts for a text model into a column `text`, and paths of images into `path`. The table has "
         f"{_few(list(whole))}"
     )
 
@@ -559,7 +559,7 @@ def _rows_source(path: Path, table: Table, rows: NDArray[np.float32], labels: li
     count = f"{count_of(int(bad.sum()), 'row')} with an empty, NaN or infinite cell"
     if not skip_bad or bad.all():
         where = f"first row {first + 1} after the header, in {quoted(columns[int(np.isfinite(rows[first]).argmin())])}"
-        raise DataError(f"{path}: {count}, {where}; fill such cells, or leave out the rows (--skip-bad does)")
+        raise DataError(f"{path}: {count}, {where}; fill such cells, or leave out the rows (skip_bad=True does)")
     note = f"{count} left out ({some([items.names[i] for i in np.flatnonzero(bad)], 3)})"
     return _kept(source, ~bad, note)
 

@@ -104,9 +104,7 @@ def check_counts(name: str, roles: Sequence[str], labels: Sequence[object], expe
         of_role = [label for label, r in zip(labels, roles, strict=True) if r == role]
         found[role] = Counts(len(of_role), len(set(of_role)))
     if found != dict(expected):
-        advice = (
-            "for a trial with a part of it, `train`, `compare` and `inspect` take --partial (partial=True in Python)"
-        )
+        advice = "for a trial with a part of it, give partial=True"
         raise DataError(f"{name}: found {_say(found)}; expected {_say(expected)}; {advice}")
 
 

@@ -24,7 +24,7 @@ class TextReader:
     def __call__(self, i: int) -> NDArray[Any]:
         raise DataError(
             f"item {i} is a text, {self.texts[i][:SHOWN]!r}; texts are for a network with a tokenizer, "
-            "such as --trunk transformers:FOLDER"
+            "such as trunk=transformers:FOLDER"
         )
 
 

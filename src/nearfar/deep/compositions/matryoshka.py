@@ -48,7 +48,7 @@ class Matryoshka(Term):
     Notes
     -----
     The paper trains a classifier on every prefix, of lengths 8, 16, ..., 2048. To score and search with a prefix, use
-    ``dims=`` in `nearfar.evaluation.evaluate`, or ``--dims`` on the command line.
+    ``dims=`` in `nearfar.evaluation.evaluate` and `nearfar evaluate`.
 
     Examples
     --------

@@ -58,8 +58,8 @@ class SigLIPLoss(RowLoss):
     Notes
     -----
     The defaults are the paper's. Unlike in a softmax over the batch (``NTXentLoss``), no pair affects the loss of
-    another. In ``nearfar train --text-trunk``, images are compared with texts; the mean over both directions is the
-    paper's loss. The bias has the sign of the paper's code; in its formula, the sign is the opposite.
+    another. A training with a `text_trunk` compares images with texts; the mean over both directions is the paper's
+    loss. The bias has the sign of the paper's code; in its formula, the sign is the opposite.
 
     Examples
     --------

@@ -88,9 +88,7 @@ def check_options(package: str, options: Mapping[str, Any]) -> None:
                 f"trunk {package}: num_classes is not an option here, because a trunk has no classifier; leave it out"
             )
         if name == "pretrained":
-            raise TrunkError(
-                f"trunk {package}: pretrained is not an option of the model; use --pretrained (pretrained=)"
-            )
+            raise TrunkError(f"trunk {package}: pretrained is not an option of the model; use pretrained=")
 
 
 def unreachable(trunk: str, repository: str, error: BaseException) -> TrunkError:

@@ -382,7 +382,7 @@ def _settings(name: str, options: Mapping[str, Any]) -> Any:
         return transformers.AutoConfig.for_model(name, **options)
     except ValueError as error:
         if "/" in name:
-            detail = f"no such folder: {name!r:.60}; for a model of the hub, give --pretrained true (pretrained=True)"
+            detail = f"no such folder: {name!r:.60}; for a model of the hub, give pretrained=True"
             raise TrunkError(f"transformers:{name}: {detail}") from error
         near = get_close_matches(name, list(getattr(transformers, "CONFIG_MAPPING", {})), n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""

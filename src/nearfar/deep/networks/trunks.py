@@ -43,7 +43,7 @@ TIMM_FAMILIES = (
 EXPECTED = "a trunk: a name with options such as conv4(width=32)"
 HUB_PAGE = re.compile(r"(?:(?:hf|hf-hub|hf_hub|huggingface):)?([A-Za-z0-9][\w.-]*)/([\w.-]+)")
 """Matches a name on the Hugging Face hub, as other libraries write it."""
-OWN = "a class of modules, or a function that is written in this module or its package; --trust if it is installed"
+OWN = "a class of modules, or a function that is written in this module or its package; trust= if it is installed"
 
 
 def make_trunk(
@@ -233,7 +233,7 @@ def _probed(trunk: nn.Module, shape: Shape, text: str, record: Preprocessing | N
         if isinstance(error, TrunkError) or len(shape) != 3:
             raise
         reason = str(error).partition("\n")[0].rstrip(".")
-        made_for = "" if record is None else f"; it was made for {record.image_size[0]} (--image-size)"
+        made_for = "" if record is None else f"; it was made for {record.image_size[0]} (image_size=)"
         detail = f"does not take images of {shape[1]} x {shape[2]} pixels ({reason:.150}){made_for}"
         raise TrunkError(f"trunk {shown(text)}: {detail}") from error
 

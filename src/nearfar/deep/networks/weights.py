@@ -151,7 +151,7 @@ def load_weights(
         counts = f"{len(lacking)} missing, {len(foreign)} unexpected"
         hint = ""
         if not state.keys() & expected.keys():
-            hint = "; these are weights of another network, which --trunk (trunk=) should name"
+            hint = "; these are weights of another network, which trunk= should name"
         raise TrunkError(f"{path}: does not fit {fitted}: it {' and '.join(wrong)} ({counts}){hint}")
     weights = {}
     for key in state.keys() & expected.keys():

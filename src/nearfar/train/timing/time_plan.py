@@ -231,7 +231,7 @@ def planned(
         seconds = opening + speed.start + seconds_untrained(speed, amounts)
         has_inputs = settled.starts_pretrained or not settled.trunk.startswith("transformers:")
         fits = settled.keep == "best" and has_inputs and seconds < left
-        advice = "; --rung whitened trains nothing" if settled.starts_pretrained else ""
+        advice = "; rung=whitened trains nothing" if settled.starts_pretrained else ""
         raise TooFewMinutes(
             f"minutes: {limit.minutes:g} are too few for {items}: reading them, {FEWEST_STEPS} batches and the scores "
             f"take about {duration(needed)}; give at least {ceil(needed / 60)}, or fewer {kind}s{advice}",
