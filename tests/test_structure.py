@@ -273,17 +273,71 @@ def test_modules_do_not_import_each_other_in_circles():
     assert not measure.circles(graph), "move what both need into a module that imports neither"
 
 
-def test_trainings_import_at_the_top_of_a_module_unless_they_say_why():
-    """PyTorch is loaded anyway, so only what takes long besides is imported inside a function."""
+OPTIONAL = {"torch", "accelerate", "msgspec", "jinja2", "matplotlib", "PIL", "starlette", "uvicorn", "pyarrow", "onnx"}
+
+
+@cache
+def loaded(module: str) -> frozenset[str]:
+    """What the import of a module loads: other modules of the package, and packages that may be missing or are slow."""
+    seen: set[str] = set()
+    ahead = [module]
+    while ahead:
+        for name in top_imports(ahead.pop()) - seen:
+            seen.add(name)
+            ahead += [name] if name in PATHS else []
+    return frozenset(name for name in seen if name in PATHS or name in OPTIONAL)
+
+
+@cache
+def top_imports(module: str) -> frozenset[str]:
+    """The modules, without `nearfar.`, and packages that the statements at the top of a module import."""
+    nodes = [node for node in parsed(PATHS[module]).body if isinstance(node, ast.Import | ast.ImportFrom)]
+    packages = {alias.name.partition(".")[0] for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    found = {name for node in nodes if isinstance(node, ast.ImportFrom) for name in targets(module, node)}
+    return frozenset(packages | found)
+
+
+def targets(module: str, node: ast.ImportFrom) -> set[str]:
+    """What a statement imports: modules, those in which lazy names of a package are, or a package of others."""
+    if not node.level:
+        return {(node.module or "").partition(".")[0]}
+    package = module if module in PACKAGES else module.rpartition(".")[0]
+    stem = importlib.util.resolve_name("." * node.level + (node.module or ""), f"nearfar.{package}".rstrip("."))
+    stem = stem.removeprefix("nearfar").removeprefix(".")
+    found = {stem}
+    for alias in node.names:
+        later = lazy_homes(stem).get(alias.name, alias.name)
+        found.add(f"{stem}.{later}".removeprefix("."))
+    packages = {name.rpartition(".")[0] for name in found}  # they are imported first
+    return (found | packages) & PATHS.keys() - {""}
+
+
+@cache
+def lazy_homes(package: str) -> dict[str, str]:
+    """The modules of the names that a package imports on first use."""
+    for node in parsed(PATHS[package]).body if package in PATHS else ():
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in ("HOMES", "LATER"):
+            return dict(ast.literal_eval(node.value))
+    return {}
+
+
+def test_modules_import_at_the_top_unless_that_costs_something():
+    """An import in a function loads a package that may be missing or is slow, or a module that imports this one, or
+    says what it is for. Those of `cli` make `nearfar --help` quick, as its docstring says."""
     for module, path in PATHS.items():
-        if room_of(module) != "train":
+        if room_of(module) in ("", "cli"):
             continue
         lines = path.read_text().splitlines()
         functions = [node for node in ast.walk(parsed(path)) if isinstance(node, ast.FunctionDef)]
-        for node in {inner for function in functions for inner in ast.walk(function)}:
-            if isinstance(node, ast.ImportFrom) and node.level:
-                why = "for start-up time" in lines[node.lineno - 1]
-                assert why, f"{module}: `{ast.unparse(node)}` belongs at the top, or says why it is for start-up time"
+        inside = {node for function in functions for node in ast.walk(function) if isinstance(node, ast.ImportFrom)}
+        for node in inside:
+            if not node.level:
+                continue
+            costs = {name for target in targets(module, node) for name in (target, *loaded(target))}
+            if module in costs or costs & OPTIONAL - loaded(module):
+                continue
+            line = lines[node.lineno - 1]
+            assert "#" in line, f"{module}: `{ast.unparse(node)}` belongs at the top, or says what it is for"
 
 
 def test_rooms_of_deep_import_downwards():

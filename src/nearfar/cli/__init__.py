@@ -2,6 +2,8 @@
 
 ``nearfar data | inspect | train | fit | evaluate | embed | index | search | serve | duplicates | suspects | adapt |
 report | card | compare | export | list | doctor | completion``.
+
+Its modules import what computes inside of their functions, so that ``nearfar --help`` starts at once.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from .. import catalog
+from ..data.items import as_items, flat_rows, is_numeric
 from ..io import tensor_file
 from ..io.training_marks import TrainingMarks
 from ..io.untrusted import parse_json
@@ -123,7 +124,6 @@ class Fitted(BaseEstimator):
         ndarray of shape (n, k)
             Embeddings.
         """
-        from ..data.items import as_items, flat_rows, is_numeric  # for start-up time: learners are mostly given rows
 
         if is_numeric(items):
             return np.asarray(self.transform(items))

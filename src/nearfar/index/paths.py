@@ -129,7 +129,7 @@ def pictures_of(names: Sequence[str], about: About, file: Path) -> NamedReader:
     Whoever made the index chose the names and the recorded folder, so only files below the folder of the index are
     read, and those below the folders of `images_from`; for a server, those below the current folder.
     """
-    from ..data.items import NamedReader
+    from ..data.items import NamedReader  # for start-up time
 
     below = Path.cwd() if is_address(file) else file.absolute().parent
     return NamedReader(names, source_archives(about), labels_of(about), base_folder_of(about, file), below)

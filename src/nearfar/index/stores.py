@@ -166,17 +166,17 @@ def open_store(uri: str | os.PathLike[str], mode: Literal["r", "w"] = "r", *, lo
     if mode not in ("r", "w"):
         raise ValueError(f'mode: expected "r" or "w", got {mode!r}')
     if is_address(uri):
-        from .milvus_store import MilvusStore
+        from .milvus_store import MilvusStore  # its engine is an extra
 
         return MilvusStore(os.fspath(uri), writes=mode == "w", lock=lock)
     path = Path(_local(uri))
     if not path.exists():
         raise _why_not(path) or no_such_index(path)
     if is_folder(path):
-        from .lance_store import LanceStore
+        from .lance_store import LanceStore  # its engine is an extra
 
         return LanceStore(path, writes=mode == "w", lock=lock)
-    from .file_store import FileStore
+    from .file_store import FileStore  # for start-up time
 
     try:
         return FileStore(path, writes=mode == "w", lock=lock)
@@ -245,17 +245,17 @@ def create(
         If another process is writing to it.
     """
     if is_address(uri):
-        from .milvus_store import MilvusStore
+        from .milvus_store import MilvusStore  # its engine is an extra
 
         return MilvusStore.create(
             os.fspath(uri), records, distance=distance, engine=engine, about=about or {}, lock=lock
         )
     path = Path(_local(uri))
     if is_folder(path):
-        from .lance_store import LanceStore
+        from .lance_store import LanceStore  # its engine is an extra
 
         return LanceStore.create(path, records, distance=distance, engine=engine, about=about or {}, lock=lock)
-    from .file_store import FileStore
+    from .file_store import FileStore  # for start-up time
 
     return FileStore.create(path, records, distance=distance, engine=engine or "exact", about=about or {}, lock=lock)
 

@@ -18,6 +18,7 @@ from ..data.items import UNKNOWN_CLASS, embedding_rows, flat_rows, left_out, nam
 from ..data.open import match_classes, of_classes, open_source, same_classes
 from ..data.readers.arrays import UNNAMED, read_arrays, read_gallery
 from ..data.readers.texts import text_items
+from ..estimators.fitted import named_columns, nameless
 from ..io.atomic_files import atomic_write
 from ..io.formats import is_table
 from ..io.sources import MODELS, SourceKind, kind_of, name_of
@@ -357,7 +358,6 @@ def reconstruction(model: Any, dataset: Dataset, what: str) -> str:
     """Return a sentence on the reconstruction error, or "" if the model does not reconstruct rows."""
     if not hasattr(model, "reconstruction_error"):
         return ""
-    from ..estimators.fitted import named_columns, nameless  # for start-up time: it loads scikit-learn
 
     with nameless():
         error = model.reconstruction_error(flat_rows(dataset, named_columns(model)))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import __version__
+from ..estimators.fitted import nameless
 from ..extras import require
 from ..io.atomic_files import atomic_write
 from ..numerics.types import AnyArray
@@ -253,8 +254,6 @@ def export_learner(learner: Mahalanobis, out: str | os.PathLike[str]) -> None:
     """
     require("onnx", "onnxruntime")
     from onnx import TensorProto, helper, numpy_helper
-
-    from ..estimators.fitted import nameless
 
     if not hasattr(learner, "get_mahalanobis_matrix"):
         raise ValueError(

@@ -22,6 +22,7 @@ from starlette.routing import Route
 
 from ..index.records import Hits
 from ..index.stores import THRESHOLD, Store
+from ..io.untrusted import parse_json
 from ..numerics.types import AnyArray
 from ..quoting import quoted
 from .collection import (
@@ -340,7 +341,6 @@ class Api:
     @asynccontextmanager
     async def _json(self, request: Request, most: int) -> AsyncIterator[dict[str, Any]]:
         """Receive a JSON object. A page of another site cannot send this content type without permission."""
-        from ..io.untrusted import parse_json
 
         if request.headers.get("content-type", "").partition(";")[0].strip() != JSON:
             raise HTTPException(415, f"expected Content-Type: {JSON}")

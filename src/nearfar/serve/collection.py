@@ -17,7 +17,9 @@ from ..data import Dataset
 from ..data.decode import BadImageError, ImageReader, guess_channels, read_small
 from ..data.readers.texts import text_items
 from ..index import Hits, QueryAdapter, Records, Store
+from ..index.graph_file import graph_of
 from ..index.searching import first_dims
+from ..io.uris import is_address, is_folder
 from ..models import Model
 from ..numerics.types import AnyArray
 from ..quoting import quoted
@@ -252,9 +254,6 @@ class Collection:
         return known
 
     def _stamp(self) -> list[tuple[int, int, int]]:
-        from ..index.graph_file import graph_of
-        from ..io.uris import is_address, is_folder
-
         if is_address(self.path):
             return []  # a server always answers with its current content
         if is_folder(self.path):

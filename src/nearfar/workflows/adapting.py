@@ -5,6 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from ..data.dataset import check_seed
+from ..evaluation import recall_at_k
+from ..index import QueryAdapter
+from ..io.sources import SourceKind, kind_by_name
+from ..models.embedded import embed_source
 from ..quoting import quoted
 
 if TYPE_CHECKING:
@@ -33,10 +38,6 @@ def adapt(
     kind, rank, seed
         As for `nearfar.index.QueryAdapter`.
     """
-    from ..data.dataset import check_seed
-    from ..index import QueryAdapter
-    from ..io.sources import SourceKind, kind_by_name
-    from ..models.embedded import embed_source
 
     check_seed(seed)
     for name, file in (("NEW", Path(new)), ("OLD", Path(old))):
@@ -66,7 +67,6 @@ def row_numbers_in(items: Dataset, others: Dataset) -> list[int]:
 
 def held_out_scores(adapter: QueryAdapter, items: Dataset, new: AnyArray, old: AnyArray) -> str:
     """Return lines on how well held-out queries find the other items, with each model and with the adapter."""
-    from ..evaluation import recall_at_k
 
     held = adapter.held_out_
     lines = [f"held-out items: cosine to the old embeddings {adapter.similarity_:.4f}"]

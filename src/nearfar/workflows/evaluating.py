@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from ..models.embedded import Selection
+from . import theory as theories
 from .outcome import Outcome
 
 EvaluationProtocol = Literal["retrieval", "subsets", "verification", "identification", "few-shot", "one-shot-runs"]
@@ -65,7 +66,6 @@ def evaluate(
     >>> print(evaluate("runs/photos").text)  # doctest: +SKIP
     """
     from . import few_shot, scoring, verification
-    from . import theory as theories
 
     path = Path(source)
     chosen = selection or Selection()

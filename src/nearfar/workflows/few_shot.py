@@ -13,6 +13,7 @@ import numpy as np
 
 from ..data import Dataset
 from ..data.items import left_out
+from ..data.readers.one_shot_runs import read_one_shot_runs
 from ..evaluation.few_shot import FewShot, few_shot, one_shot_accuracy
 from ..evaluation.intervals import interval
 from ..io.sources import SourceKind, kind_of
@@ -143,7 +144,6 @@ def one_shot_runs_of(source: Path, data: str | None) -> Outcome:
     """
     if kind_of(source) is not SourceKind.RUN or data is None:
         raise ValueError("protocol=one-shot-runs: expected RUN and the folder or zip of the one-shot runs")
-    from ..data.readers.one_shot_runs import read_one_shot_runs
     from ..train import TrainConfig
 
     runs = read_one_shot_runs(data, image_size=TrainConfig.from_json(source / "config.json").image_size)

@@ -8,8 +8,23 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
+from ..catalog import BY_NAME, missing
+from ..data import Task, open_task
+from ..data.checks.columns import scale_warning
+from ..data.checks.inspection import few_test_classes
+from ..data.checks.training_items import marks_of
+from ..data.dataset import check_seed
+from ..data.items import flat_rows, left_out
+from ..data.open import open_source, open_whole
+from ..estimators.mahalanobis import Mahalanobis
+from ..evaluation import best_distance
 from ..expressions import Call, ExpressionError, Node, is_plain, parse, plain, settings_of, shown
+from ..io.sources import SourceKind, kind_by_name
+from ..models.embedded import are_measurements, reconstruction, recorded_distance
 from ..progress import stage
+from ..train.rungs.closed_forms import best_form
 
 if TYPE_CHECKING:
     from ..data import Dataset, Task
@@ -54,16 +69,7 @@ def fit(
     final : bool
         Fit on all items, without a test.
     """
-    import numpy as np
 
-    from ..data.checks.columns import scale_warning
-    from ..data.checks.inspection import few_test_classes
-    from ..data.checks.training_items import marks_of
-    from ..data.items import flat_rows
-    from ..data.open import open_whole
-    from ..io.sources import SourceKind, kind_by_name
-    from ..models.embedded import reconstruction
-    from ..train.rungs.closed_forms import best_form
     from .scoring import score_learner
 
     out = Path(out)
@@ -111,8 +117,6 @@ def distance_of_rows(data: str, items: Dataset, rows: AnyArray, *, standardize: 
     It is Euclidean for measurements and for standardized columns, whose cosine would depend on their means; else the
     one that their file states, or by which the rows compare best.
     """
-    from ..evaluation import best_distance
-    from ..models.embedded import are_measurements, recorded_distance
 
     if standardize or are_measurements(items):
         return "euclidean"
@@ -138,7 +142,6 @@ def task_to_fit(
     data: str, *, test: str | None, test_classes: Sequence[str], split: Literal["classes", "rows"], **how: Any
 ) -> Task:
     """Open the data and split it: by classes, or into halves of each class if there are too few classes."""
-    from ..data import open_task
 
     task = halves(data, **how) if test is None and not test_classes and split == "classes" else None
     return task or open_task(data, test=test, test_classes=test_classes, split=split, validation=0.0, **how)
@@ -146,7 +149,6 @@ def task_to_fit(
 
 def is_linear(learner: Any) -> bool:
     """Return whether the distances of a learner depend on its components only."""
-    from ..estimators.mahalanobis import Mahalanobis
 
     return isinstance(learner, Mahalanobis) and not learner._matrices and not getattr(learner, "normalize", False)
 
@@ -167,7 +169,6 @@ def fit_standardized(learner: Any, X: AnyArray, labels: AnyArray) -> AnyArray:
     ndarray of shape (d,)
         Standard deviations of the columns.
     """
-    import numpy as np
     from sklearn.preprocessing import StandardScaler
 
     scaler = StandardScaler().fit(X)
@@ -186,12 +187,6 @@ def halves(
     data: str, seed: int, label: str | None = None, name: str | None = None, skip_bad: bool = False
 ) -> Task | None:
     """Return a task that learns from one half of every class; None if there are enough classes to hold some out."""
-    import numpy as np
-
-    from ..data import Task
-    from ..data.dataset import check_seed
-    from ..data.items import left_out
-    from ..data.open import open_source
 
     source = open_source(data, label=label, name=name, skip_bad=skip_bad)
     items = source.items
@@ -240,7 +235,6 @@ def _built(node: Node, seed: int) -> Any:
 
 def _found(name: str) -> Any:
     """Return a class of the catalog that fits and transforms."""
-    from ..catalog import BY_NAME, missing
 
     method = BY_NAME.get(name)
     if method is None:

@@ -8,15 +8,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..io.sources import SourceKind, kind_of
+import numpy as np
+
+from ..data.checks.training_items import warnings_on_scores
+from ..data.decode import fit
+from ..data.items import NamedReader, flat_rows
+from ..estimators.explanation import anatomy, explain
+from ..estimators.fitted import named_columns
+from ..io.sources import SourceKind, kind_by_name, kind_of, name_of
+from ..models import load_embedder
+from ..models.embedded import Selection, recorded
 from ..progress import stage
+from .fitting import is_linear
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from ..data import Dataset
-    from ..data.items import NamedReader
-    from ..models.embedded import Embedded, Selection
+    from ..models.embedded import Embedded
     from ..report import Items, Other
     from ..report.content import FeatureWeights, Reader
 
@@ -38,8 +45,6 @@ def report(
     on_outside: Callable[[NamedReader], None] = ignore,
 ) -> Path:
     """Write the report of a run, a learner or a file of embeddings, and return its path."""
-    from ..data.checks.training_items import warnings_on_scores
-    from ..models.embedded import Selection
     from ..report import ReportContent, build_report, report_run
     from .scoring import score_data
 
@@ -78,13 +83,8 @@ def default_settings() -> dict[str, Any]:
 
 def feature_weights(learner: Any, dataset: Dataset) -> FeatureWeights | None:
     """Return the weights of the features of a table in a saved linear metric; None for anything else."""
-    import numpy as np
 
-    from ..data.items import flat_rows
-    from ..estimators.explanation import anatomy, explain
-    from ..estimators.fitted import named_columns
     from ..report.content import FeatureWeights
-    from .fitting import is_linear
 
     if dataset.kind != "row" or not is_linear(learner) or not hasattr(learner, "get_mahalanobis_matrix"):
         return None
@@ -115,7 +115,6 @@ def feature_weights(learner: Any, dataset: Dataset) -> FeatureWeights | None:
 
 def score_other(source: Path, selection: Selection) -> Other:
     """Score the other run, learner or file of embeddings on the same data."""
-    from ..io.sources import SourceKind, kind_by_name
     from ..report import Other
     from .scoring import score_data
 
@@ -158,9 +157,6 @@ def pictures_of(source: Path, dataset: Dataset, on_outside: Callable[[NamedReade
     to the folder in which `nearfar embed` found the images. Only files below the folder of the file and those of
     `images_from` are read.
     """
-    from ..data.items import NamedReader
-    from ..io.sources import SourceKind, kind_by_name
-    from ..models.embedded import recorded
 
     if kind_by_name(source) is SourceKind.EMBEDDINGS:
         folders = dict.fromkeys((str(source.parent), "", recorded(source, "folder")))
@@ -185,19 +181,15 @@ def beside(source: Path, dataset: Dataset, selection: Selection, against: Path |
 
 def short_name(source: Path) -> str:
     """Return the name of a run's folder, including dots, or that of a file without its ending."""
-    from ..io.sources import name_of
 
     return name_of(source) if source.is_dir() else source.stem
 
 
 def attention_of(run: Path) -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]] | None:
     """Return a function from an (S, S, C) image to the last convolution (C', H, W) of a run's network, if any."""
-    import numpy as np
     import torch
 
     from ..data.augment import to_float
-    from ..data.decode import fit
-    from ..models import load_embedder
     from ..train import TrainConfig
     from ..train.checkpoint import read_about
     from ..train.features import resizing_of

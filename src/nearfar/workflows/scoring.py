@@ -13,10 +13,14 @@ from ..data import Dataset
 from ..data.items import UNKNOWN_CLASS, flat_rows
 from ..evaluation import Scores
 from ..evaluation import evaluate as evaluate_embeddings
+from ..evaluation.reranking import read_reranking
+from ..evaluation.storage import storage_scores, table_of
+from ..evaluation.worse import both_scores, is_worse
 from ..io.scores_file import RAW
 from ..io.sources import SourceKind, kind_of, name_of
 from ..models.embedded import Embedded, Selection, embed_source, reconstruction, usual_distance
 from ..numerics.types import AnyArray
+from ..train import TrainConfig
 from .outcome import Outcome
 
 if TYPE_CHECKING:
@@ -58,7 +62,6 @@ class Variant(NamedTuple):
 
     def check(self) -> None:
         """Refuse options that do not work together, before anything is embedded."""
-        from ..evaluation.reranking import read_reranking
 
         if self.rerank is not None:
             read_reranking(self.rerank)
@@ -114,7 +117,6 @@ def _pair_tables(protocol: str, texts_to_images: Scores, images_to_texts: Scores
 
 def score_variant(source: Path, selection: Selection, ks: Sequence[int], variant: Variant) -> Outcome:
     """Return the table of the scores of a variant, and a line with the usual scores."""
-    from ..evaluation.storage import storage_scores, table_of
 
     variant.check()
     embedded = embed_source(source, selection)
@@ -231,7 +233,6 @@ def inputs_of(dataset: Dataset) -> str:
 
 def _worse(scores: Scores, simpler: Scores | None, what: str, rung: str = "") -> list[str]:
     """Return a remark on a learner that is worse than its inputs, or than a rung of the ladder, or nothing."""
-    from ..evaluation.worse import both_scores, is_worse
 
     if simpler is None or not is_worse(scores, simpler):
         return []
@@ -255,8 +256,6 @@ def _keywords(source: Path, embedded: Embedded, ks: Sequence[int]) -> dict[str, 
     """Return the keywords of `evaluate` for a source; parts of a run's test are scored like the whole test."""
     how: dict[str, Any] = {"distance": embedded.distance}
     if kind_of(source) is SourceKind.RUN:
-        from ..train import TrainConfig
-
         config = TrainConfig.from_json(source / "config.json")
         how |= {"ks": config.ks, "seed": config.seed}
     return how | ({"ks": sorted({1, *ks})} if ks else {})

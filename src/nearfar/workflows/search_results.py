@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from ..quoting import shorten
 
 if TYPE_CHECKING:
@@ -136,7 +138,6 @@ def write_hits(
 
 def write_groups(out: Path, index: Index, numbers: Any, distances: Any, about: str, pictures: NamedReader) -> None:
     """Write a page with every group of near items, those of several classes first."""
-    import numpy as np
 
     from ..report.search_page import Line, Near, write_search_page
 
@@ -154,7 +155,6 @@ def write_groups(out: Path, index: Index, numbers: Any, distances: Any, about: s
 
 def items_in(index: Index | Records, pictures: NamedReader) -> Items:
     """Return the items of an index, with a reader of their pictures."""
-    import numpy as np
 
     from ..report.content import Items
 

@@ -8,6 +8,12 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..data.items import left_out
+from ..evaluation.collapse import collapse
+from ..index import open_store
+from ..index.paths import pictures_of
+from ..index.searching import check_group_column, check_search, closest_pairs
+from ..index.searching import search as search_index
 from ..io.cells import write_table
 from ..quoting import count_of
 from .reporting import ignore
@@ -45,11 +51,6 @@ def search_lines(
     **how
         Keywords of `nearfar.index.search`.
     """
-    from ..data.items import left_out
-    from ..index import open_store
-    from ..index.paths import pictures_of
-    from ..index.searching import check_search
-    from ..index.searching import search as search_index
 
     # embedding takes seconds, so all options are checked first
     check_search(query, **{name: how[name] for name in ("k", "within", "where", "group_by", "rerank")})
@@ -73,7 +74,6 @@ def search_lines(
 
 def lines_of(found: Found, store: Store, *, within: float | None, where: str) -> list[str]:
     """Return the lines on the neighbors of each query."""
-    from ..data.items import left_out
 
     lines = [*neighbor_lines(found.names, [*neighbors_of_queries(found.hits)], [*found.hits.records.columns])]
     if within is None and (found.counts_within < found.counts).any():
@@ -100,9 +100,6 @@ def count_text(found: Found, k: int) -> str:
 
 def describe_nearest(file: Path, k: int, group_by: str = "") -> str:
     """Return lines on the k nearest pairs of an index, of items of different groups with `group_by`."""
-    from ..evaluation.collapse import collapse
-    from ..index import open_store
-    from ..index.searching import closest_pairs
 
     store = open_store(file, lock=False)
     index = store.in_memory()
@@ -128,8 +125,6 @@ def describe_duplicates(
     on_outside: Callable[[NamedReader], None] = ignore,
 ) -> str:
     """Return lines on the groups of an index, or write them to a file."""
-    from ..index import open_store
-    from ..index.searching import check_group_column
 
     store = open_store(file, lock=False)
     index = store.in_memory()
@@ -148,8 +143,6 @@ def describe_duplicates(
         lines = [line for number, part in groups for line in group_lines(number, part, width)]
         return "\n".join([*lines, summary])
     if out.suffix == ".html":
-        from ..index.paths import pictures_of
-
         pictures = pictures_of(index.names.tolist(), index.about, file)
         write_groups(out, index, numbers, distances, summary, pictures)
         on_outside(pictures)
@@ -162,7 +155,6 @@ def summary_of_groups(
     index: Index, groups: Sequence[tuple[int, list[tuple[int, float, str, str]]]], within: float
 ) -> str:
     """Return one line on the groups, with a warning if the embeddings or the distance do not distinguish items."""
-    from ..evaluation.collapse import collapse
 
     sizes = [len(part) for _, part in groups]
     mixed = sum(len({row[2] for row in part}) > 1 for _, part in groups)

@@ -6,7 +6,19 @@ import csv
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..io.cells import write_table
+import numpy as np
+
+from ..data.dataset import some
+from ..data.items import left_out, named_by_paths, root_of
+from ..evaluation import hard_negatives
+from ..evaluation import pairs_across as nearest_across
+from ..evaluation import suspects as suspects_among
+from ..index import Index, open_store
+from ..index.paths import base_folder_of, labeled_items, relative_path
+from ..io.atomic_files import atomic_write
+from ..io.cells import unescaped, write_table
+from ..io.sources import SourceKind, kind_of
+from ..models.embedded import embed_source, recorded, refuse_data
 from ..quoting import quoted, significant
 
 if TYPE_CHECKING:
@@ -48,13 +60,10 @@ def suspects(
     k, decided, across, negatives, distance
         As for `nearfar suspects`.
     """
-    from ..io.sources import SourceKind, kind_of
-    from ..models.embedded import embed_source, refuse_data
 
     source = Path(source)
     if kind_of(source) is SourceKind.INDEX:
         refuse_data(source, data)
-        from ..index.paths import labeled_items
 
         dataset, rows, usual = labeled_items(source)
     else:
@@ -78,15 +87,12 @@ def suspects(
 
 def find_suspects(dataset: Dataset, rows: AnyArray, distance: str) -> Suspects:
     """Return the suspects among items, with the classes of the data set."""
-    from ..evaluation import suspects as find_suspects
-
-    found = find_suspects(rows, dataset.labels, groups=dataset.groups, distance=distance)
+    found = suspects_among(rows, dataset.labels, groups=dataset.groups, distance=distance)
     return found._replace(classes=[dataset.classes[number] for number in found.classes])
 
 
 def most_doubtful(dataset: Dataset, rows: AnyArray, k: int, out: Path | None, *, distance: str) -> str:
     """Return lines on the suspects, or write them all to a file."""
-    from ..data.items import left_out
 
     found = find_suspects(dataset, rows, distance)
     order = found.ranked()
@@ -109,7 +115,6 @@ def most_doubtful(dataset: Dataset, rows: AnyArray, k: int, out: Path | None, *,
 
 def write_suspects_page(out: Path, dataset: Dataset, rows: AnyArray, found: Suspects, distance: str) -> None:
     """Write a page with every suspect, its nearest items, and buttons to decide."""
-    from ..index import Index
     from ..report.content import Items
     from ..report.search_page import Line, Near
     from ..report.suspects_page import write_suspects
@@ -140,8 +145,6 @@ def read_decisions(file: Path, dataset: Dataset) -> dict[str, str]:
     ValueError
         If the table cannot be read, lacks the column name or decision, or a name is not that of an item.
     """
-    from ..data.dataset import some
-    from ..io.cells import unescaped
 
     if not file.is_file():
         raise FileNotFoundError(f"decided: {file}: no such file")
@@ -164,11 +167,6 @@ def read_decisions(file: Path, dataset: Dataset) -> dict[str, str]:
 
 def images_of(source: Path, dataset: Dataset, data: str | None) -> Path | None:
     """Return the folder to which the names of images are relative; None if items are not images."""
-    from ..data.items import named_by_paths, root_of
-    from ..index import open_store
-    from ..index.paths import base_folder_of
-    from ..io.sources import SourceKind, kind_of
-    from ..models.embedded import recorded
 
     kind = kind_of(source)
     if kind is SourceKind.INDEX:
@@ -189,10 +187,6 @@ def write_corrected(
 
     A .csv lists the images in the folder `images`; an .npz holds embeddings, and the distance that compares them.
     """
-    import numpy as np
-
-    from ..index.paths import relative_path
-    from ..io.atomic_files import atomic_write
 
     labels = [dataset.classes[label] for label in dataset.labels]
     decided = [decisions.get(name, label) for name, label in zip(dataset.names, labels, strict=True)]
@@ -226,9 +220,7 @@ def write_corrected(
 
 def pairs_across(dataset: Dataset, rows: AnyArray, count: int, out: Path | None, *, distance: str) -> str:
     """Return lines on the nearest pairs of items of two classes, or write them to a file."""
-    from ..evaluation import pairs_across
-
-    found = pairs_across(rows, dataset.labels, count, distance=distance)
+    found = nearest_across(rows, dataset.labels, count, distance=distance)
     labels = [dataset.classes[label] for label in dataset.labels]
     names = dataset.names
     table = [
@@ -243,7 +235,6 @@ def pairs_across(dataset: Dataset, rows: AnyArray, count: int, out: Path | None,
 
 def negatives_to(out: Path, dataset: Dataset, rows: AnyArray, count: int, *, distance: str) -> str:
     """Write the hard negatives of every item to a table, and return a line on it."""
-    from ..evaluation import hard_negatives
 
     suspect = find_suspects(dataset, rows, distance).doubt > 0
     found = hard_negatives(rows, dataset.labels, k=count, suspect=suspect, groups=dataset.groups, distance=distance)

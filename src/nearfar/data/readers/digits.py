@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..dataset import ArrayReader, Dataset, Source
+from ..decode import fit
 
 
 def read_digits(*, image_size: int | None = None) -> Source:
@@ -25,8 +26,6 @@ def read_digits(*, image_size: int | None = None) -> Source:
     digits = load_digits()
     array = np.round(digits.images * (255 / 16)).astype(np.uint8)[..., None]  # (1797, 8, 8, 1)
     if image_size not in (None, 8):
-        from ..decode import fit
-
         array = np.stack([fit(image, image_size) for image in array])
     labels = digits.target.astype(np.int64)
     items = Dataset(

@@ -18,8 +18,15 @@ from torch import Tensor, nn
 from ...expressions import Call, ExpressionError, parse, settings_of, shown
 from ...trust import OwnCodeError, import_own, is_defined_in, is_ones_own
 from . import timm_trunk, transformers_trunk
+from .bn_inception import BNInception
+from .conv4 import Conv4
+from .googlenet import GoogLeNet
 from .hubs import Start
+from .identity import Identity
+from .mlp import MLP
 from .preprocessing import OVERRIDES, Preprocessing, of_factory
+from .resnet50 import ResNet50
+from .spd_trunk import SPDTrunk
 from .text_settings import OPTIONS
 from .timm_trunk import TimmTrunk
 from .transformers_trunk import POOLERS, TransformersTrunk, own_pool
@@ -313,46 +320,39 @@ def _makes_trunks(candidate: Any, module: str) -> bool:
 
 
 def _conv4(shape: Shape, **options: Any) -> nn.Module:
-    from .conv4 import Conv4
 
     return Conv4(_channels("conv4", shape), **options)
 
 
 def _mlp(shape: Shape, **options: Any) -> nn.Module:
-    from .mlp import MLP
 
     return MLP(prod(shape), **options)
 
 
 def _identity(shape: Shape, **options: Any) -> nn.Module:
-    from .identity import Identity
 
     return Identity(prod(shape), **options)
 
 
 def _bn_inception(shape: Shape, **options: Any) -> nn.Module:
-    from .bn_inception import BNInception
 
     _channels("bn_inception", shape)
     return BNInception(**options)
 
 
 def _googlenet(shape: Shape, **options: Any) -> nn.Module:
-    from .googlenet import GoogLeNet
 
     _channels("googlenet", shape)
     return GoogLeNet(**options)
 
 
 def _resnet50(shape: Shape, **options: Any) -> nn.Module:
-    from .resnet50 import ResNet50
 
     _channels("resnet50", shape)
     return ResNet50(**options)
 
 
 def _spd(shape: Shape, **options: Any) -> nn.Module:
-    from .spd_trunk import SPDTrunk
 
     return SPDTrunk(_channels("spd", shape), **options)
 

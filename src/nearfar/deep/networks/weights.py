@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ...io.tensor_file import opened, read_metadata
 from ...quoting import PATH, shorten
+from .caffe_weights import CaffeFileError, read_caffe_weights
 
 HEADS = (
     "last_linear.",
@@ -224,8 +225,6 @@ def _file_in(folder: Path) -> str:
 def _read_state(path: Path) -> dict[str, Tensor]:
     _check_file(path)
     if path.suffix == ".caffemodel":
-        from .caffe_weights import CaffeFileError, read_caffe_weights
-
         try:
             return read_caffe_weights(path.read_bytes())
         except CaffeFileError as error:
