@@ -246,7 +246,7 @@ def test_settings_of_one_tower_are_refused(changes, says):
     ("changes", "says"),
     [
         ({"data": "digits"}, "'digits': has images without texts"),
-        ({"text_trunk": "mlp"}, "config: text_trunk: texts need a tokenizer: --text-trunk transformers:FOLDER"),
+        ({"text_trunk": "mlp"}, "config: text_trunk: texts need a tokenizer: text_trunk=transformers:FOLDER"),
     ],
 )
 def test_a_text_trunk_needs_texts_and_a_tokenizer(table, tmp_path, changes, says):

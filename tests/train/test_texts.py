@@ -269,7 +269,7 @@ def test_words_are_searched_in_an_index_of_texts(run, table, tmp_path, capsys, m
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"trunk": "mlp"}, r"config: trunk: the items are texts, which need a tokenizer: --trunk transformers:FOLDER"),
+        ({"trunk": "mlp"}, r"config: trunk: the items are texts, which need a tokenizer: trunk=transformers:FOLDER"),
     ],
 )
 def test_texts_need_a_tokenizer(table, tmp_path, changes, says):

@@ -109,13 +109,13 @@ def tokenizer_folder(config: TrainConfig, start: Path | None = None) -> Path:
     if given == "auto":
         models = some(TEXT_TRUNKS)
         detail = f"for texts, auto is the first of these models that is in the cache of the hub, and none is: {models}"
-        raise TrainError(f"config: {setting}: {detail}; download one, or give --trunk transformers:FOLDER")
+        raise TrainError(f"config: {setting}: {detail}; download one, or give trunk=transformers:FOLDER")
     kind, _, name = parse_trunk(given)[0].partition(":")
     folder = Path(resolve_source(name, start)) if name else None
     if kind != "transformers" or folder is None or not folder.is_dir():
         items = "the items are texts, which" if config.text_trunk is None else "texts"
-        option = f"--{setting.replace('_', '-')} transformers:FOLDER"
-        detail = f"{items} need a tokenizer: {option}, of a model with its tokenizer"
+        named = f"{setting}=transformers:FOLDER"
+        detail = f"{items} need a tokenizer: {named}, of a model with its tokenizer"
         raise TrainError(f"config: {setting}: {detail}; got {given}")
     return folder
 

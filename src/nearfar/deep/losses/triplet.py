@@ -84,7 +84,7 @@ def mined_triplets(
 def each_positive(
     rows: Rows, margin: float, kind: str, soft: float | None, sides: Sides | None
 ) -> tuple[Tensor, Tensor]:
-    """Return what `mined_triplets` does, over all triplets, one positive of each row after the other."""
+    """Return what `mined_triplets` does, over all triplets, one positive of each anchor after the other."""
 
     def one_positive(column: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
         near = rows.d.gather(1, column[:, None])  # d_ap, (b, 1)

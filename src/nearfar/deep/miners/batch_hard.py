@@ -13,10 +13,10 @@ from .base import Miner
 
 
 def batch_hard(rows: Rows) -> Rows:
-    """Keep the farthest positive and the nearest negative of each row; of equally distant ones, only one."""
+    """Keep the farthest positive and the nearest negative of each anchor; of equally distant ones, only one."""
     d = rows.d.detach()
     columns, keep = positives(rows)
-    if not columns.shape[1]:  # no row has a positive, and `argmax` would fail
+    if not columns.shape[1]:  # no anchor has a positive, and `argmax` would fail
         return narrowed(rows, Triplets(columns, columns, keep))
     # (b, 1) each: the place of the farthest positive among `columns`; the nearest negative's distance and column
     far = torch.where(keep, d.gather(1, columns), -torch.inf).argmax(1, keepdim=True)

@@ -25,7 +25,7 @@ def distance_weighted(rows: Rows, cutoff: float, limit: float) -> Rows:
 def inverse_density(rows: Rows, cutoff: float, limit: float) -> Tensor:
     """Return (b, m) weights 1 / q, up to a factor per row that makes the largest 1.
 
-    In a row without negatives below the limit, all negatives have the weight 1.
+    Where an anchor has no negatives below the limit, all negatives have the weight 1.
     """
     squared = squares(rows)
     near = rows.neg & (squared < limit**2)

@@ -23,7 +23,7 @@ Limits = tuple[float, float]
 def easy_hard(
     rows: Rows, positive: str, negative: str, positive_range: Limits | None, negative_range: Limits | None
 ) -> Rows:
-    """Keep one positive and one negative of each row, or all of either."""
+    """Keep one positive and one negative of each anchor, or all of either."""
     d = rows.d.detach()
     if not d.shape[1]:  # no references, and `argmax` would fail
         return rows

@@ -17,7 +17,7 @@ NEGATIVES = ("hard", "semi_hard", "all")
 
 
 def easy_positive(rows: Rows, negative: str, duplicate: float | None) -> Rows:
-    """Keep the nearest positive and the chosen negatives of each row."""
+    """Keep the nearest positive and the chosen negatives of each anchor."""
     d = rows.d.detach()
     columns, keep = positives(rows)
     if not columns.shape[1]:

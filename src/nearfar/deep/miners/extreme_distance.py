@@ -20,7 +20,7 @@ CHOICES = ("easiest", "hardest", "assorted")
 
 
 def extreme_distance(rows: Rows, positive: str, negative: str) -> Rows:
-    """Keep one extreme positive and one extreme negative of each row."""
+    """Keep one extreme positive and one extreme negative of each anchor."""
     d = rows.d.detach()
     if not d.shape[1]:
         empty = torch.zeros_like(d, dtype=torch.int64)

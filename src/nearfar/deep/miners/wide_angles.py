@@ -19,7 +19,7 @@ from .base import Miner
 
 @torch.no_grad()
 def wide_angles(rows: Rows, slope: float) -> Rows:
-    """Keep the triplets with |x_a - x_p| > 2 slope |x_n - x_c|, one positive of each row after the other."""
+    """Keep the triplets with |x_a - x_p| > 2 slope |x_n - x_c|, one positive of each anchor after the other."""
     if rows.x is None or rows.ref is None:
         raise ValueError("WideAngles: needs the vectors of the batch, which generated triplets do not have")
     columns, keep = positives(rows, one_by_one=True)
@@ -50,7 +50,7 @@ class WideAngles(Miner):
     Notes
     -----
     The angles are those of the vectors that the loss compares, after scaling to unit length if the loss does so. Memory
-    grows with the number of selected triplets. On an accelerator, the largest number of positives of a row is read
+    grows with the number of selected triplets. On an accelerator, the largest number of positives of an anchor is read
     once, which synchronizes the device.
 
     Examples

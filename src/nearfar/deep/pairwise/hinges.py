@@ -23,7 +23,7 @@ MAX_POSITIVES_WITHOUT_SORT = 12  # up to so many positives per row, one pass for
 
 
 def positives(rows: Rows, *, one_by_one: bool = False) -> tuple[Tensor, Tensor]:
-    """Return the (b, k) columns of each row's positives, and which of the k places hold one.
+    """Return the (b, k) columns of each anchor's positives, and which of the k places hold one.
 
     On a CPU, k is the largest number of positives in a row. On a device, or in a compiled graph, reading that number
     would wait for the device, so k is the width of the row. A caller that visits the columns `one_by_one` would rather
@@ -72,7 +72,7 @@ def near_distances(rows: Rows) -> tuple[Tensor, Tensor]:
     """Return (b, k) distances, which include those of all positives, and a (b, k) mask of these.
 
     The other entries are finite, and may be any distances of the row: k is m in a small block (see `near_columns`), and
-    otherwise the largest number of positives of a row.
+    otherwise the largest number of positives of an anchor.
     """
     columns, keep = near_columns(rows)
     if columns is None:
@@ -83,7 +83,7 @@ def near_distances(rows: Rows) -> tuple[Tensor, Tensor]:
 def sum_over_positives(rows: Rows, one: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     """Sum ``one(column, real)``, two (b,) tensors, over the places of the positives, one after the other.
 
-    `column`, (b,), holds one positive of each row, where `real`, (b,), is True. If the graphs of all places together
+    `column`, (b,), holds one positive of each anchor, where `real`, (b,), is True. If the graphs of all places together
     would take much memory, the backward pass computes each again.
     """
     columns, keep = positives(rows, one_by_one=True)

@@ -38,10 +38,10 @@ def mined_rows(batch: Batch, loss: RowLoss, miner: Any, normalize: bool) -> Rows
 
 
 def semi_hard(rows: Rows, fallback: str = "farthest") -> Triplets:
-    """Pair every positive of a row with the nearest negative that is farther than it.
+    """Pair every positive of an anchor with the nearest negative that is farther than it.
 
     If there is none, `fallback` decides, as in `BatchSemiHard`: "farthest" and "hardest" take the farthest or the
-    nearest negative of the row, and "skip" forms no triplet.
+    nearest negative of the anchor, and "skip" forms no triplet.
     """
     columns, keep = positives(rows)
     if not columns.shape[1]:

@@ -541,7 +541,7 @@ def interpolates(config: TrainConfig) -> bool:
 
 
 def interpolate(embedder: Embedder, data: TrainingData, folder: RunFolder) -> None:
-    """Put the trained network at the share of the way from the weights before the training that the config says.
+    """Put the trained network at the share of the way from the weights before the training that the config sets.
 
     Its weights become those of the checkpoint `best`; the trained ones are first written into `trained`, where a
     resumed run finds them.

@@ -373,7 +373,7 @@ def _items_in_time(items: Dataset, config: TrainConfig, start: Path | None, limi
 def runs_ladder_by_default(config: TrainConfig) -> bool:
     """Return whether the ladder is run without being requested: for images or texts, and a pretrained trunk.
 
-    It is not run if the config says which weights are trained, or if there are too few classes.
+    It is not run if the config sets which weights are trained, or if there are too few classes.
     """
     return default_ladder(config).runs
 
@@ -859,7 +859,7 @@ def config_for(rung: str, config: TrainConfig) -> TrainConfig:
     """Return the settings of a run that trains a rung of the ladder.
 
     "frozen" and "whitened" are written by `save_untrained`. A linear layer on items without a pretrained trunk is a
-    network of its own. "raw", which no network gives, trains as the config says.
+    network of its own. "raw", which no network gives, trains with the settings of the config.
     """
     if rung == "head" and not _starts_pretrained(config):
         return config.replace(trunk="identity")
