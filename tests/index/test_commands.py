@@ -162,7 +162,7 @@ def test_the_engine_of_an_index_is_changed_without_embedding(uri, capsys, monkey
     code, out, _ = run(capsys, monkeypatch, "search", uri, "query.npz", "-k", "12")
     assert (code, len(out.splitlines())) == (0, 13)
     code, _, err = run(capsys, monkeypatch, "index", "-o", uri, "--engine", "no-such-engine")
-    assert (code, err.startswith("nearfar: engine:")) == (2, True)
+    assert (code, err.startswith("nearfar: --engine:")) == (2, True)
 
 
 def test_columns_are_updated_without_embedding(uri, capsys, monkeypatch):
@@ -183,7 +183,7 @@ def test_columns_are_updated_without_embedding(uri, capsys, monkeypatch):
     assert (code, "none of its 1 rows is for an item of the index" in err) == (2, True)
     Path("text.csv").write_text("name,price\nn3,cheap\n")
     code, _, err = run(capsys, monkeypatch, "index", "-o", uri, "--columns", "text.csv")
-    assert (code, err.startswith("nearfar: columns: expected numbers in 'price'")) == (2, True)
+    assert (code, err.startswith("nearfar: --columns: expected numbers in 'price'")) == (2, True)
 
 
 def test_suspects_are_found_in_an_index(uri, capsys, monkeypatch):

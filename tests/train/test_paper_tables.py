@@ -133,7 +133,7 @@ def test_the_command_refuses_a_table_without_seeds(seeds, tmp_path, capsys, monk
     words = ["compare", "digits", "--recipe", "jrd/ablation", "--seeds", seeds, "--out", tmp_path / "runs"]
     code, _, err = command(capsys, monkeypatch, *words)
     assert code == 2
-    assert err == "nearfar: seeds: expected at least one, got 0\n"
+    assert err == "nearfar: --seeds: expected at least one, got 0\n"
 
 
 def test_a_quiet_command_does_not_print_the_table(tmp_path, capsys, monkeypatch) -> None:

@@ -323,7 +323,7 @@ def without_columns_text(store: Store, records: Records, known: Collection[str])
     if not new or not lacking:
         return ""
     verb = "lacks" if len(new) == 1 else "lack"
-    return f"; {count_of(len(new), 'new item')} {verb} {', '.join(lacking)} (columns= adds them)"
+    return f"; {count_of(len(new), 'new item')} {verb} {', '.join(lacking)} (--columns adds them)"
 
 
 def counts_text(there: int, gone: int) -> str:

@@ -42,7 +42,7 @@ def build(
     known: KnownPairs | None = None,
     trains: bool = True,
 ) -> Loop:
-    """Open the data, or use those that are `given`, and build the network, the objective and the batches.
+    """Settle a config, whose data are opened unless they are `given`, and build what it describes.
 
     A resumed run has a folder in which it was started, `start`, and with a checkpoint, `resumed`, also its weights. If
     pairs of the given items are `known`, batches are made of these, whatever the classes. A run that `trains` nothing
@@ -53,14 +53,19 @@ def build(
     TrainError or ValueError
         If a part is not valid; the message is one line.
     """
-    seed_random_state(config.seed)
-    plan = settle(config, start, given, known)
+    seed_random_state(config.seed)  # a trunk of the user may draw numbers already where its preprocessing is found
+    return build_loop(settle(config, start, given, known), resumed=resumed, trains=trains)
+
+
+def build_loop(plan: Plan, *, resumed: bool = False, trains: bool = True) -> Loop:
+    """Build the network, the objective and the batches of a plan, as `build`."""
     config = plan.config
+    seed_random_state(config.seed)
     accelerator = make_accelerator(config)
     trainable = _new_trainable(plan, resumed)
     if trains and plan.texts is None:
         check_positives(plan.task.train, trainable.objective, config)
-    if trains and plan.texts is None and known is None:
+    if trains and plan.texts is None and plan.known is None:
         check_batch_size(trainable.objective, config)
     if config.chunk is not None:
         check_chunks(config.chunk, config.batch_size, trainable.objective, accelerator)
@@ -75,7 +80,7 @@ def build(
             start_embedding(trainable.embedder.to(accelerator.device), data.train, config)
     taught = [term for term in trainable.objective.modules() if isinstance(term, Distill)]
     if taught:
-        ask_teachers(taught, plan.task.train, config, start)
+        ask_teachers(taught, plan.task.train, config, plan.start)
     if config.patience is not None and data.unseen is None:
         raise TrainError("config: patience needs validation classes, and there are none; leave it out")
     check_clusters(trainable.objective, data.sampler)

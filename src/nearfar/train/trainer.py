@@ -32,7 +32,7 @@ from .rungs.choice import can_compare, choose_model, interpolate, keep_unchecked
 from .scale.chunks import backward_of_chunks
 from .scale.many_classes import average_drawn, clip_gradients, everywhere
 from .settle import sampler_of
-from .setup import build
+from .setup import build_loop
 from .state import (
     Position,
     all_finite,
@@ -277,10 +277,12 @@ class Trainer:
         train = plan.task.train.joined(plan.task.validation)
         self._say(f"Training again on all {len(train.classes)} training classes, also those that were held out.")
         plain = {"patience": None, "metric": "none", "tensorboard": False, "checkpoint_every": 0, "validation": 0.0}
-        config = plan.config.replace(**plain, epochs=max(1, ceil(epochs)), steps=None)
-        config = config.replace(steps=max(1, round(epochs * len(sampler_of(config, train, None)))))
+        batches = len(sampler_of(plan.config, train, None))  # of an epoch
+        steps = max(1, round(epochs * batches))
+        config = plan.config.replace(**plain, epochs=ceil(steps / batches), steps=steps)
+        task = replace(plan.task, train=train, validation=None)
         with TemporaryDirectory(prefix="nearfar-") as path:
-            loop = build(config, plan.start, given=replace(plan.task, train=train, validation=None))
+            loop = build_loop(replace(plan, asked=config, config=config, task=task))
             TrainerInMemory(loop, RunFolder(path), self.interrupts).run()
             with loop.averages.in_place():
                 return {name: value.detach().clone() for name, value in loop.trainable.embedder.state_dict().items()}
