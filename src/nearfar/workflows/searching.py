@@ -79,7 +79,7 @@ def lines_of(found: Found, store: Store, *, within: float | None, where: str) ->
     if within is None and (found.counts_within < found.counts).any():
         lines.append(f"only neighbors within {found.within:g}, the threshold of the index; --within inf shows all")
     if where and not found.counts.any() and store.count(where) == 0:
-        lines.append("no item of the index meets the condition of where=")
+        lines.append("no item of the index meets the condition of --where")
     if skipped := left_out(found.items):
         lines.append(skipped.removeprefix("; "))
     return lines
