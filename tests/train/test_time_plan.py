@@ -10,7 +10,8 @@ from safetensors.torch import save_file
 
 from nearfar.data import Dataset, Task
 from nearfar.deep.networks.trunks import make_trunk
-from nearfar.train import TrainConfig, TrainError, evaluate_run, load_embedder, train
+from nearfar.models import load_embedder
+from nearfar.train import TrainConfig, TrainError, evaluate_run, train
 from nearfar.train.checkpoint import read_about
 from nearfar.train.optim import rate_factor
 from nearfar.train.run import RunFolder

@@ -265,10 +265,6 @@ def _too_near(
 
     Their labels are doubtful, or they are as near as the item's own class.
     """
-    import numpy as np
-
-    from ..index import Index
-
     hits = Index(rows, distance=distance).search(rows, k=min(2 * count + 1, len(rows)))
     likeness = 1 - hits.distances if distance == "cosine" else -hits.distances
     other = labels[hits.positions] != labels[:, None]
