@@ -32,7 +32,7 @@ def index(
     engine: Annotated[str | None, Parameter(group=INDEX)] = None,
     columns: Annotated[Path | None, Parameter(group=DATA)] = None,
     threshold: Annotated[float | None, Parameter(group=INDEX)] = None,
-    build: Annotated[bool, Parameter(group=INDEX)] = False,
+    graph: Annotated[bool, Parameter(name="--build", group=INDEX)] = False,
     check: Annotated[bool, Parameter(group=INDEX)] = False,
     distance: Annotated[DistanceName | None, Parameter(group=INDEX)] = None,
     dims: Annotated[int | None, Parameter(group=INDEX)] = None,
@@ -73,7 +73,7 @@ def index(
     threshold
         Maximum distance of a match, which is stored with the index; `nearfar evaluate --protocol identification`
         measures it. SOURCE is not needed to set it.
-    build
+    graph
         Build a graph beside the file in OUT (photos.index.graph), by which `nearfar search` finds the nearest of many
         items approximately and soon (needs the extra ann). It stays as it is while items are added and removed; build
         it again after many changes. SOURCE is not needed. Delete the graph to search exactly.
@@ -108,7 +108,7 @@ def index(
             engine=engine,
             columns=columns,
             threshold=threshold,
-            graph=build,
+            graph=graph,
             distance=distance,
             dims=dims,
             label=items.label,

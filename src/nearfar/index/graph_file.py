@@ -138,7 +138,7 @@ def build_graph(path: Path) -> int:
     root = snapshot.root
     rows = snapshot.vectors
     if len(rows) == 0:
-        raise ValueError(f"--build: {path} has no items; add some first")
+        raise ValueError(f"graph: {path} has no items; add some first")
     scale = max(float(np.abs(rows).max()), float(np.finfo(np.float32).tiny))
     graph = new_graph(root.dimensions, root.distance)
     begins = range(0, len(rows), BUILT_AT_A_TIME)
