@@ -58,7 +58,7 @@ ALLOWED: dict[str, set[str]] = {
     "probabilistic": {"numerics", "neighbors", "estimators"},
     "evaluation": {"numerics", "neighbors"},
     "index": {"io", "numerics", "neighbors", "evaluation", "data", "models"},
-    "data": {"io"},
+    "data": {"io", "numerics"},
     "deep": {"io", "numerics", "neighbors", "estimators"},
     "train": {"io", "numerics", "estimators", "evaluation", "spectral", "data", "deep"},
     "report": {"io", "numerics", "neighbors", "evaluation", "data"},

@@ -13,6 +13,7 @@ PACKAGES = {
     "jinja2": "report",
     "matplotlib": "report",
     "pyarrow": "tables",
+    "soundfile": "sounds",
     "faiss": "ann",
     "onnx": "export",
     "onnxscript": "export",

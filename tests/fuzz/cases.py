@@ -253,6 +253,15 @@ def special_file(rng: Random, folder: Path) -> Words:
     return words[name]
 
 
+def sound(rng: Random, folder: Path) -> Words:
+    file = pick(rng, sorted((folder / "sounds").rglob("*.*")))
+    data = file.read_bytes()
+    file.write_bytes(data[: int(rng.integers(len(data)))] if rng.random() < 0.2 else mutate.changed_bytes(rng, data))
+    skip = pick(rng, ([], ["--skip-bad"]))
+    embed = ["embed", "learner.safetensors", pick(rng, ("sounds", file)), "--out", "new.npz", *skip]
+    return pick(rng, (["inspect", "sounds"], embed, ["fit", "sounds", "RCA", "--out", "new.safetensors", *skip]))
+
+
 def any_source(rng: Random, folder: Path) -> Words:
     """Changes of bytes in a file or a folder of any reader of the list."""
     sources = sorted((file.name, reader) for file in folder.iterdir() if (reader := _reader_name(file)))
@@ -508,6 +517,7 @@ KINDS: dict[str, tuple[Case, int]] = {
     "special file": (special_file, 6),
     "zip": (archive, 6),
     "any source": (any_source, 12),
+    "sound": (sound, 6),
     "npz": (numpy_archive, 8),
     "npy": (numpy_array, 6),
     "learner": (learner, 8),

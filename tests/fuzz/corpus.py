@@ -97,6 +97,17 @@ def pictures(folder: Path) -> None:
             Image.fromarray(pixels).save(folder / "images" / label / f"{i}.{ending}")
 
 
+def sounds(folder: Path) -> None:
+    """Two classes of tones, each in several formats."""
+    import soundfile
+
+    wave = np.sin(np.arange(2000) / 5).astype(np.float32)
+    for label, endings in (("low", ("wav", "flac")), ("high", ("ogg", "mp3", "aiff"))):
+        (folder / "sounds" / label).mkdir(parents=True)
+        for ending in endings:
+            soundfile.write(folder / "sounds" / label / f"tone.{ending}", wave, 8000)
+
+
 def archives(folder: Path) -> None:
     """Write the images as archives, some in the layout of Omniglot, and as a folder of save_to_disk."""
     import pyarrow as pa
@@ -177,6 +188,7 @@ def make(folder: Path) -> None:
     os.environ.setdefault("NEARFAR_CACHE", str(folder / "cache"))
     pictures(folder)
     archives(folder)
+    sounds(folder)
     tables(folder)
     text_model(folder)
     X, labels = rows()

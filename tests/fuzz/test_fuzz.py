@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("pyarrow")
+pytest.importorskip("soundfile")
 pytest.importorskip("resource")
 pytestmark = pytest.mark.slow
 

@@ -17,7 +17,7 @@ def test_every_recipe_is_understood(name) -> None:
     config = TrainConfig.of(data=f"{name}:PATH", pretrained="bn_inception.pth", **recipe(name))
     terms = parse_objective(config.objective, num_classes=100, embedding_dim=config.embedding_dim)
     assert terms.parts()
-    images = not name.startswith("texts/")
+    images = not name.startswith(("texts/", "sounds/"))
     # features of a frozen trunk are kept
     assert bool(Augment.parse(config.augment).parts) is (images and not config.freeze_trunk)
     labels = np.repeat(np.arange(120), 5)

@@ -107,6 +107,11 @@ def sizes(found: Inspection) -> str:
         return f"rows of {count_of(found.largest[0], 'number')}"
     if found.kind == "text":
         return f"texts of {found.smallest[0]:,} to {found.largest[0]:,} characters"
+    if found.kind == "sound":
+        from ..numerics.mel import SOUND_RATE
+
+        least, most = (f"{shape[0] / SOUND_RATE:.2g}" for shape in (found.smallest, found.largest))
+        return f"sounds of {least} to {most} seconds"
     least, most = (f"{shape[1]} x {shape[0]}" for shape in (found.smallest, found.largest))
     colors = "gray" if found.largest[2] == 1 else "color"
     return f"{colors} images of " + (least if least == most else f"{least} to {most}") + " pixels"

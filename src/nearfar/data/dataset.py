@@ -19,7 +19,7 @@ from ..labels import class_name, named_classes
 from ..quoting import PATH, count_of, quoted, shorten
 from .listed import PairsOfItems
 
-Kind = Literal["image", "row", "text"]
+Kind = Literal["image", "row", "text", "sound"]
 Named = str | os.PathLike[str]
 """A source of data as a user names it: a path, or a name such as "digits"."""
 
@@ -30,6 +30,10 @@ class DataError(ValueError):
 
 class DataNotFoundError(DataError, FileNotFoundError):
     """A file or folder does not exist."""
+
+
+class BadItemError(DataError):
+    """An item cannot be read or decoded. The message names it."""
 
 
 def as_text(source: Named) -> str:
@@ -103,10 +107,11 @@ class Dataset:
         Class of each item, as an index into `classes`.
     classes : tuple of str
         Names of the classes.
-    kind : {"image", "row", "text"}
+    kind : {"image", "row", "text", "sound"}
         Type of the items. Texts become rows once the tokenizer of a network is known.
     read : callable
-        Function from i to item i: a uint8 image of shape (H, W, C) with C 1 or 3, or a float32 row of shape (d,).
+        Function from i to item i: a uint8 image of shape (H, W, C) with C 1 or 3, a float32 row of shape (d,), or the
+        float32 samples (n,) of a sound, 16,000 per second, whose number may differ from sound to sound.
     names : tuple of str
         Printable name or path of each item.
     array : ndarray or None
@@ -121,7 +126,7 @@ class Dataset:
     groups : ndarray of str, shape (n,), or None
         Camera, video or the like of each item: a query does not search items of its class in its group.
     stored : callable or None
-        Function that reads images from their files, if `array` holds them too.
+        Function that reads images or sounds from their files, if they are also in memory.
     texts : ndarray of str, shape (n,), or None
         Text of each item, if the items are texts or rows that a tokenizer has made of them; or the caption of each
         image, if they are pairs of both.
@@ -229,6 +234,11 @@ class Dataset:
     def are_pairs(self) -> bool:
         """Whether every item is a pair of an image and its text."""
         return self.kind == "image" and self.texts is not None
+
+    @property
+    def title_of_raw(self) -> str:
+        """What the items are without a model, for tables."""
+        return {"image": "raw pixels", "sound": "log-mel statistics"}.get(self.kind, "raw rows")
 
     @property
     def texts_given(self) -> list[str]:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..progress import counted
-from .dataset import ArrayReader, DataError, Dataset, Source, number_labels, unwrapped
+from .dataset import ArrayReader, BadItemError, DataError, Dataset, Source, number_labels, unwrapped
 from .image_formats import open_image
 from .readers.files import Files, OutsideError, file_behind
 from .shrunk import ShrunkCopies, open_copies
@@ -68,7 +68,7 @@ class Resizing:
         return int(resize * width / height), resize
 
 
-class BadImageError(DataError):
+class BadImageError(BadItemError):
     """An image cannot be read or decoded. The message names it."""
 
 

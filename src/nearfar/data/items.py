@@ -15,13 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..io.formats import ARCHIVES, TARS, function_at, has_columns, reader_of
+from ..numerics.mel import log_mel_statistics
 from ..progress import counted
 from ..quoting import PATH, count_of, quoted
 from .checks.columns import remarks_on_embeddings
 from .checks.training_items import FINAL, IN_TRAINING, NO_LIST
 from .dataset import DataError, DataNotFoundError, Dataset, Named, as_text, some
-from .decode import ImageReader, decode, decode_small, guess_channels, image_source, read_small
-from .image_formats import EXPECTED, KNOWN, advice_on, suffixes
+from .decode import decode, decode_small, read_small
+from .image_formats import EXPECTED, advice_on, suffixes
 from .open import open_dataset, resolve_source
 from .readers.arrays import (
     DATA,
@@ -37,13 +38,15 @@ from .readers.arrays import (
 from .readers.files import Files, FolderFiles, OutsideError, is_archive, open_files, stem_of
 from .readers.folder import read_folder
 from .readers.ids import NO_NAMES
-from .readers.in_memory import are_paths, are_pictures, are_rows, as_column, even, images
+from .readers.in_memory import are_paths, are_pictures, are_rows, as_column, even, files_given, images
 from .readers.left_out import unread
+from .readers.media import ENDINGS, FileKind, files_of_a_kind, is_sound, source_of_files
 from .readers.shard_files import ShardFiles
 from .readers.shards import is_sharded
 from .readers.tar_files import TarFiles
 from .readers.text_tables import check_column
 from .readers.texts import text_items
+from .sounds import decode_sound, picture_of
 
 OTHERS = (".dng", ".jxl", ".raw", ".svg")
 """Endings of images that Pillow does not open."""
@@ -83,9 +86,9 @@ def open_items(source: Named, *, label: str | None = None, name: str | None = No
     check_column(as_text(source), "label", label)
     check_column(as_text(source), "name", name)
     found: Dataset | None = None
-    reader = reader_of(path) if path.exists() else None
-    if path.is_file() and path.suffix.lower() in (*KNOWN, *OTHERS):
-        found = _single_image(path, skip_bad)
+    reader = reader_of(path) if path.is_file() or path.is_dir() else None  # others are refused below
+    if path.is_file() and path.suffix.lower() in (*ENDINGS, *OTHERS):
+        found = _single_file(path, skip_bad)
     elif reader is not None and reader.items:
         found = function_at(reader.items)(path, label=label, name=name, skip_bad=skip_bad)
     if found is not None:
@@ -137,7 +140,7 @@ def as_items(
         words = "text" in takes and all(isinstance(path, str) for path in X)
         if words and ("image" not in takes or all(map(are_words, X))):
             return text_items("texts", list(X), no_classes)
-        return images(X, no_classes, "paths")
+        return files_given(X, no_classes, "paths")
     if are_rows(X):
         columns = [str(column) for column in getattr(X, "columns", ())]
         return Dataset.from_array("rows", np.asarray(even(X)), no_classes, columns=columns)
@@ -154,8 +157,8 @@ def are_words(text: str) -> bool:
 
 
 def names_file(text: str) -> bool:
-    """Return whether a text ends like the name of an image or of an array, and is not meant as words."""
-    return text.lower().endswith((*KNOWN, ".npy", ".npz"))
+    """Return whether a text ends like the name of an image, a sound or an array, and is not meant as words."""
+    return text.lower().endswith((*ENDINGS, ".npy", ".npz"))
 
 
 def is_numeric(given: Any) -> bool:
@@ -165,7 +168,7 @@ def is_numeric(given: Any) -> bool:
 
 
 def flat_rows(items: Dataset, columns: Sequence[str] = ()) -> NDArray[Any]:
-    """Return (n, d) rows of numbers: the items, or the pixels of images in [0, 1].
+    """Return (n, d) rows of numbers: the items, the pixels of images in [0, 1], or statistics of sounds over time.
 
     If both have names, the columns are in the order of those of a learner's training rows.
 
@@ -175,6 +178,8 @@ def flat_rows(items: Dataset, columns: Sequence[str] = ()) -> NDArray[Any]:
         If the images differ in size, the items are texts, or rows have other columns.
     """
     items = items.in_columns(columns, "the learner")
+    if items.kind == "sound":
+        return np.stack([log_mel_statistics(items.read(i)) for i in counted(range(len(items)), "reading", len(items))])
     if items.kind == "row":
         return items.array if items.array is not None else np.stack([items.read(i) for i in range(len(items))])
     array = items.array
@@ -205,7 +210,7 @@ def left_out(dataset: Dataset) -> str:
     shown = ("left out (", NO_NAMES, IN_TRAINING, NO_LIST, FINAL)
     notes = [note for note in dataset.notes if any(words in note for words in shown)]
     if dataset.bad:
-        notes.append(f"{count_of(len(dataset.bad), 'undecodable image')} left out ({some(dataset.bad, 3)})")
+        notes.append(f"{count_of(len(dataset.bad), f'undecodable {dataset.kind}')} left out ({some(dataset.bad, 3)})")
     return "".join(f"; {note}" for note in notes)
 
 
@@ -225,7 +230,7 @@ def root_of(data: str) -> Path:
 
 def named_by_paths(items: Dataset, data: str) -> bool:
     """Return whether items are named by their paths, unlike rows, texts and the items of built-in data sets."""
-    return items.kind == "image" and Path(data).exists()
+    return items.kind in ("image", "sound") and Path(data).exists()
 
 
 def items_in_array(path: Path, **how: Any) -> Dataset:
@@ -248,30 +253,34 @@ def items_in_table(path: Path, **how: Any) -> Dataset:
     return read_manifest(path, **how, unlabeled=UNKNOWN_CLASS).items
 
 
-def _single_image(path: Path, skip_bad: bool) -> Dataset:
-    """Open an image file; raise a DataError if images of its format are not read."""
+def _single_file(path: Path, skip_bad: bool) -> Dataset:
+    """Open an image or a sound; raise a DataError if images of its format are not read."""
     ending = path.suffix.lower()
-    if ending not in suffixes():
+    kind: FileKind = "sound" if is_sound(path.name) else "image"
+    if kind == "image" and ending not in suffixes():
         advice = advice_on(ending) or f"save it as {EXPECTED}"
         raise DataError(f"{path}: images of this format are not supported; {advice}")
     folder = FolderFiles(str(path.parent), also=(str(path.resolve().parent),))  # a link that was given is followed
-    return _loose(path.name, ImageReader(folder, (path.name,)), skip_bad)
+    return _loose(path.name, kind, folder, [path.name], skip_bad)
 
 
 def items_in_folder(path: Path, **how: Any) -> Dataset | None:
-    """Open images, some of which may not be in a class folder; None if all are. Arguments are as for `open_items`."""
+    """Open images or sounds, some of which may be in no class folder; None if all are in one.
+
+    Arguments are as for `open_items`.
+    """
     skip_bad = how["skip_bad"]
     files = open_files(path)
     every = files.names()
-    names = [name for name in every if name.lower().endswith(suffixes())]
+    kind, names = files_of_a_kind(every)
     alone = ["/" not in name for name in names]
     sharded = isinstance(files, TarFiles | ShardFiles) and is_sharded(every)
     if sharded or (any(alone) and not all(alone)):
         return read_folder(path, skip_bad=skip_bad, unlabeled=UNKNOWN_CLASS).items
     if not any(alone):
         return None
-    found = _loose(stem_of(path), ImageReader(files, tuple(names)), skip_bad)
-    return replace(found, notes=(*found.notes, *unread(every, names, files.folders())))
+    found = _loose(stem_of(path), kind, files, names, skip_bad)
+    return replace(found, notes=(*found.notes, *unread(every, names, files.folders(), kind)))
 
 
 def from_datasets(dataset: Any, *, label: str | None = None, name: str = "dataset") -> Dataset:
@@ -353,14 +362,18 @@ class NamedReader:
         if data is None:
             items, at = self._other(i)
             return items.read(at)
+        if is_sound(self.names[i]):
+            return decode_sound(data, self.names[i])
         return decode(data, self.names[i])
 
     def small(self, i: int, side: int) -> NDArray[Any]:
-        """Return item i for display; a large JPEG is decoded to at least `side` pixels only."""
+        """Return item i for display; a large JPEG is decoded to at least `side` pixels only, a sound is drawn."""
         data = self._data(i)
         if data is None:
             items, at = self._other(i)
             return read_small(items.read, at, side)
+        if is_sound(self.names[i]):
+            return picture_of(decode_sound(data, self.names[i]))
         return decode_small(data, self.names[i], side)
 
     def _data(self, i: int) -> bytes | None:
@@ -412,7 +425,7 @@ class NamedReader:
                 items = open_items(there, label=self.labels.get(source))
             except DataError:
                 continue
-            below = path.is_file() and items.kind == "image"  # in an index, these names include the folder
+            below = path.is_file() and items.kind in ("image", "sound")  # in an index, these names include the folder
             names = [(Path(source).parent / name).as_posix() for name in items.names] if below else items.names
             found |= {name: (items, at) for at, name in enumerate(names)}
         return found
@@ -427,9 +440,8 @@ def _inside(name: str) -> tuple[str, str]:
     return "", ""
 
 
-def _loose(name: str, reader: ImageReader, skip_bad: bool) -> Dataset:
-    reader = ImageReader(reader.files, reader.paths, guess_channels(reader.files, reader.paths))
-    return image_source(name, reader, [UNKNOWN_CLASS] * len(reader.paths), skip_bad=skip_bad).items
+def _loose(name: str, kind: FileKind, files: Files, paths: Sequence[str], skip_bad: bool) -> Dataset:
+    return source_of_files(kind, name, files, paths, [UNKNOWN_CLASS] * len(paths), skip_bad=skip_bad).items
 
 
 def _unlabeled_rows(path: Path, arrays: Mapping[str, NDArray[Any]], skip_bad: bool) -> Dataset:

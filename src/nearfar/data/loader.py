@@ -16,6 +16,7 @@ from torch.utils.data import Dataset as TorchDataset
 from ..children import isolate_children
 from .dataset import DataError, Dataset, some
 from .decode import Resizing, fit, read_square
+from .sounds import random_piece
 from .transforms.geometry import ResizedCrop
 
 MIN_ITEMS_FOR_WORKERS = 512
@@ -64,8 +65,8 @@ class TaggedBatches(Sampler[list[DrawnItem]]):
 class TorchItems(TorchDataset[tuple[Tensor, Tensor, int]]):
     """A `Dataset` as a torch data set.
 
-    Item i is a tuple of a uint8 image (C, H, W) or float32 row (d,), its label, and i itself. A data set in memory
-    returns a whole batch at once.
+    Item i is a tuple of a uint8 image (C, H, W), a float32 row (d,) or float32 samples of a sound, its label, and i. A
+    data set in memory returns a whole batch at once.
 
     Parameters
     ----------
@@ -80,7 +81,7 @@ class TorchItems(TorchDataset[tuple[Tensor, Tensor, int]]):
         How images are resized, for a pretrained network; see `nearfar.data.decode.fit`.
     crop : ResizedCrop, optional
         Crop images of `image_size` at random from the original photographs instead; the indices are then those of
-        `TaggedBatches`.
+        `TaggedBatches`, as for sounds of which random pieces are read.
     """
 
     def __init__(
@@ -121,10 +122,12 @@ class TorchItems(TorchDataset[tuple[Tensor, Tensor, int]]):
         return len(self.dataset)
 
     def _cut(self, drawn: DrawnItem) -> np.ndarray:
-        """Return a random piece of a photograph, always the same for one draw."""
+        """Return a random piece of a photograph or of a sound, always the same for one draw."""
+        rng = np.random.default_rng(drawn.seed)
+        if self.dataset.kind == "sound":
+            return random_piece(self.dataset.read, drawn.item, rng)
         assert self.crop is not None
         assert self.image_size is not None
-        rng = np.random.default_rng(drawn.seed)
         return self.crop.cut(self.dataset.read(drawn.item), self.image_size, rng)
 
     def __getitem__(self, index: int | DrawnItem) -> tuple[Tensor, Tensor, int]:

@@ -539,6 +539,6 @@ def _noted(items: Dataset, what: str) -> Dataset:
     if lone and not items.are_pairs:  # an image of a pair can find its text
         notes.append(f"{count_of(len(lone), f'{what}class')} with only one {items.kind} ({some(lone, 3)})")
     if items.bad:
-        count = count_of(len(items.bad), "undecodable image")
+        count = count_of(len(items.bad), f"undecodable {items.kind}")
         notes.append(f"{count} left out of {items.name} ({some(items.bad, 3)})")
     return replace(items, notes=tuple(dict.fromkeys(notes)))

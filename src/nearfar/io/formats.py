@@ -100,10 +100,10 @@ class Reader:
 READERS = (
     Reader(
         name="folder",
-        words="a folder, .zip or .tar with one folder per class",
+        words="a folder, .zip or .tar with one folder of images or sounds per class",
         shown="`photos/`, a `.zip`, a `.tar` or a `.tar.gz`, `shards/` of these",
-        about="one folder per class; or `train/` with `test/`, `val/` or both, which contain such folders. If one set "
-        "searches the other, use `query/` and `gallery/` instead of `test/`",
+        about="one folder of images or [sounds](sounds.md) per class; or `train/` with `test/`, `val/` or both, which "
+        "contain such folders. If one set searches the other, use `query/` and `gallery/` instead of `test/`",
         opens="data.readers.folder.read_folder",
         items="data.items.items_in_folder",
         endings=(".zip", *TARS),
@@ -125,7 +125,8 @@ READERS = (
         words="a .csv, .tsv, .jsonl or .parquet table",
         shown="`table.csv`, `.tsv`, `.jsonl` or `.json` (also as `.gz` or `.zip`), `table.parquet`, `.feather` or "
         "`.xlsx`",
-        about="paths of images, or rows of numbers, with labels: see [the columns of a table](#the-columns-of-a-table)",
+        about="paths of images or sounds, or rows of numbers, with labels: see [the columns of a "
+        "table](#the-columns-of-a-table)",
         opens="data.readers.manifest.read_manifest",
         items="data.items.items_in_table",
         endings=(*TABLES, ".zip"),
@@ -223,8 +224,8 @@ ARCHIVES = tuple(reader.name for reader in READERS if reader.prefix)
 def accepted() -> str:
     """Return what a source may be, for messages and help.
 
-    >>> accepted()[:48], accepted()[-10:]
-    ('a folder, .zip or .tar with one folder per class', 'or grocery')
+    >>> accepted()[:24], accepted()[-10:]
+    ('a folder, .zip or .tar w', 'or grocery')
     """
     *words, last = [reader.words for reader in READERS if reader.words]
     return f"{', '.join(words)} or {last}"

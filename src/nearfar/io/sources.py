@@ -22,7 +22,7 @@ class SourceKind(StrEnum):
 
 
 MODELS = (SourceKind.RUN, SourceKind.LEARNER, SourceKind.ENCODER)
-ENCODERS = ("timm:", "transformers:")
+ENCODERS = ("timm:", "transformers:", "ge2e:")
 """How the names of pretrained encoders begin."""
 ADVICE = {
     SourceKind.INDEX: "; open it with nearfar.index.open",
@@ -98,7 +98,7 @@ def absolute(source: str) -> str:
     """
     start = next((start for start in ENCODERS if source.startswith(start)), "")
     path = source.removeprefix(start)
-    return source if start and not os.path.isdir(path) else start + os.path.realpath(path)
+    return source if start and not os.path.exists(path) else start + os.path.realpath(path)
 
 
 def name_of(source: str | os.PathLike[str]) -> str:

@@ -20,6 +20,7 @@ from .. import __version__
 from ..estimators.fitted import nameless
 from ..extras import require
 from ..io.atomic_files import atomic_write
+from ..numerics.mel import SOUND_RATE
 from ..numerics.types import AnyArray
 from .loading import load_embedder
 
@@ -39,6 +40,7 @@ PIXELS = (
 )
 SMALLEST_QUANTIZED = 256  # numbers of a weight that is stored in 8 bits: smaller ones save nothing
 LEAST_COSINE = 0.9  # of embeddings by weights of 8 bits and those of the network
+OFF_OF_SOUNDS = 1e-3  # the same for sounds: a Fourier transform, then the logarithm of small powers
 OFF = 1e-4  # what the two may differ by, relative to the largest value
 
 
@@ -55,8 +57,9 @@ def export_run(
     The input is ``images``, uint8 of shape (batch, S, S, C), or ``rows``, float32 of shape (batch, d), or for texts
     ``input_ids`` and ``attention_mask``, int64 of shape (batch, length). The output is ``embeddings``, float32 of shape
     (batch, k), not normalized, to be compared by cosine distance. The metadata of the file hold S, C, how images are
-    resized to S, the column names of rows, the prompt of texts, and the settings of the run. For texts, the tokenizer
-    is written beside it, into the file that `tokenizer_beside` names.
+    resized to S, the column names of rows, the prompt of texts, and the settings of the run. Rows of a network of
+    sounds are pieces of 16,000 samples per second. For texts, the tokenizer is written beside it, into the file that
+    `tokenizer_beside` names.
 
     Parameters
     ----------
@@ -106,6 +109,8 @@ def export_run(
         notes |= {"size": size, "channels": channels, "resize": config.resize or size, **_resizing(config)}
     elif about.get("columns"):
         notes |= {"columns": about["columns"]}
+    elif about.get("sounds") is True:
+        notes |= {"samples_per_second": SOUND_RATE}
     trial = {name: items}
     model = _traced(network, trial, ("batch",))
     return _write(out, model, trial, expected, notes, int8=int8)
@@ -363,7 +368,7 @@ def _write(
             file.write(content)
         return cosine
     off = float(np.abs(found - expected).max()) / max(float(np.abs(expected).max()), 1e-30)
-    if not off <= OFF:
+    if not off <= (OFF_OF_SOUNDS if "samples_per_second" in about else OFF):
         raise ValueError(f"the exported network gives other embeddings: {off:.1e} off, relative to the largest value")
     with atomic_write(out) as file:
         file.write(content)

@@ -168,6 +168,7 @@ class Api:
                 "columns": store.columns(),
                 "classes": len(self.collection.classes()),
                 "images": "image" in self.collection.takes,
+                "sounds": "sound" in self.collection.takes,
                 "text": "text" in self.collection.takes,
                 "rows": "row" in self.collection.takes,
                 "pictures": self.collection.has_pictures(),

@@ -14,13 +14,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..data import Dataset
-from ..data.decode import BadImageError, ImageReader, guess_channels, read_small
+from ..data.dataset import BadItemError
+from ..data.decode import ImageReader, guess_channels, read_small
+from ..data.readers.media import FileKind
 from ..data.readers.texts import text_items
+from ..data.sounds import SoundReader, seconds_of
 from ..index import Hits, QueryAdapter, Records, Store
 from ..index.graph_file import graph_of
 from ..index.searching import first_dims
 from ..io.uris import is_address, is_folder
 from ..models import Model
+from ..numerics.mel import SOUND_RATE
 from ..numerics.types import AnyArray
 from ..quoting import quoted
 
@@ -160,12 +164,14 @@ class Collection:
             raise OtherModelError("the index was made again with another model; start the server again to load it")
 
     def check_image(self, data: bytes, max_pixels: int) -> int:
-        """Return the number of pixels of an upload; only its header is decoded.
+        """Return the number of pixels of an upload, or of samples of a sound; only its header is decoded.
 
         Raises
         ------
         NotAnImageError, TooManyPixelsError
         """
+        if "sound" in self.takes:
+            return _samples_of(data)
         if "image" not in self.takes:
             raise NotAnImageError(
                 'this index has no model that embeds images; search it by its items, or by {"vector": [...]} as JSON'
@@ -173,20 +179,24 @@ class Collection:
         return pixels_of(data, max_pixels)
 
     def embedded_image(self, data: bytes) -> AnyArray:
-        """Embed an uploaded image, (1, d), which is decoded once.
+        """Embed an uploaded image or sound, (1, d), which is decoded once.
 
         Raises
         ------
         NotAnImageError, OtherModelError
         """
         files = Uploaded(data)
-        reader = ImageReader(files, (UPLOAD,), guess_channels(files, (UPLOAD,)))
+        kind: FileKind = "sound" if "sound" in self.takes else "image"
+        if kind == "sound":
+            reader: Any = SoundReader(files, (UPLOAD,))
+        else:
+            reader = ImageReader(files, (UPLOAD,), guess_channels(files, (UPLOAD,)))
         items = Dataset(
-            name=UPLOAD, labels=np.zeros(1, np.int64), classes=("",), kind="image", read=reader, names=(UPLOAD,)
+            name=UPLOAD, labels=np.zeros(1, np.int64), classes=("",), kind=kind, read=reader, names=(UPLOAD,)
         )
         try:
             return self._embedded(items)
-        except BadImageError as error:
+        except BadItemError as error:
             raise NotAnImageError(str(error)) from error
 
     def embedded_text(self, text: str) -> AnyArray:
@@ -274,6 +284,14 @@ def maker_of(store: Store) -> tuple[str, ...]:
     """Return what must stay the same for queries to be compared with an index: the model and its dimensions."""
     about = store.about
     return about.get("weights", ""), about.get("dims", ""), str(store.dimensions), store.distance
+
+
+def _samples_of(data: bytes) -> int:
+    """Return the number of samples of an uploaded sound; raise an error if it is none, or too long."""
+    try:
+        return round(seconds_of(data, UPLOAD) * SOUND_RATE)
+    except BadItemError as error:
+        raise NotAnImageError(f"the body is not a sound that can be searched; {error}") from error
 
 
 def pixels_of(data: bytes, max_pixels: int) -> int:

@@ -26,6 +26,7 @@ from ..trust import Origin, TextOfFile, modules_of
 AtLeastOne = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 AtLeastZero = Annotated[int, Meta(ge=0)]
 Side = Annotated[int, Meta(ge=1, le=8192)]  # pixels; a larger value is probably a typo, and would fill the memory
+Seconds = Annotated[float, Meta(ge=0.1, le=60)]
 Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]
 Share = Annotated[float, Meta(ge=0, lt=1)]
@@ -119,9 +120,15 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         `image_size`. Random crops in training are taken from images of this size.
     squash : bool
         Scale both sides of an image to `resize`, which changes its aspect ratio, instead of the shorter side only.
+    seconds : float, optional
+        Length in seconds of the pieces of sounds that the network gets, from 0.1 to 60. By default, that of nearly all
+        sounds of the training, but at most 4, and for ge2e at least 1.6.
+
+        Training draws pieces at random. The embedding of a longer sound is the average over three pieces, evenly from
+        its begin to its end; a shorter sound is repeated.
     skip_bad : bool
-        Skip images that cannot be decoded, and rows of a table with a missing label, vector or number, instead of
-        stopping with an error; their number is reported.
+        Skip images and sounds that cannot be decoded, and rows of a table with a missing label, vector or number,
+        instead of stopping with an error; their number is reported.
     standardize : bool
         Standardize each column to mean 0 and standard deviation 1 on the training items; the scaling is saved with the
         model.
@@ -301,6 +308,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     image_size: Side | None = None
     resize: Side | None = None
     squash: bool = False
+    seconds: Annotated[Seconds | None, OF_A_RUN] = None
     skip_bad: Annotated[bool, OF_A_RUN, OF_THE_TASK] = False
     standardize: bool = False
     symmetries: Annotated[Literal["none", "rotations", "all"], OF_A_RUN] = "none"

@@ -61,9 +61,9 @@ def _is_black_and_white(dataset: Dataset) -> bool:
 def chosen_trunk(config: TrainConfig, task: Task) -> dict[str, Any]:
     """Return the trunk for "auto", and whether it is pretrained, as settings; none if a trunk is named.
 
-    That is `mlp` for rows and `conv4` for images; for photographs a model of timm whose pretrained weights are in the
-    local cache, and for texts the first of `TEXT_TRUNKS` there. With `pretrained=True`, images of any kind get the
-    first of `PHOTO_TRUNKS`, which may be downloaded.
+    That is `mlp` for rows, `mel_cnn` for sounds, and `conv4` for images; for photographs a model of timm whose
+    pretrained weights are in the local cache, and for texts the first of `TEXT_TRUNKS` there. With `pretrained=True`,
+    images of any kind get the first of `PHOTO_TRUNKS`, which may be downloaded.
 
     Raises
     ------
@@ -80,6 +80,8 @@ def chosen_trunk(config: TrainConfig, task: Task) -> dict[str, Any]:
             detail = "there is no pretrained network for any rows; leave it out, or name a trunk"
             raise TrainError(f"config: pretrained: {detail} (trunk=)")
         return {"trunk": "mlp"}
+    if task.train.kind == "sound":
+        return _trunk_of_sounds(config)
     if config.weights_file or config.network_weights:
         return {"trunk": "conv4"}
     if config.pretrained is True:
@@ -89,6 +91,14 @@ def chosen_trunk(config: TrainConfig, task: Task) -> dict[str, Any]:
         if found is not None:
             return {"trunk": f"timm:{found}", "pretrained": True}
     return {"trunk": "conv4"}
+
+
+def _trunk_of_sounds(config: TrainConfig) -> dict[str, Any]:
+    """Return the trunk of sounds for "auto": with a file of weights, the encoder that has one."""
+    if config.pretrained is True:
+        detail = "no encoder of sounds has weights by this name; name a trunk, such as ge2e with a file of weights"
+        raise TrainError(f"config: pretrained: {detail} (--trunk)")
+    return {"trunk": "ge2e" if config.weights_file else "mel_cnn"}
 
 
 def hub_is_cached() -> bool:
@@ -135,11 +145,12 @@ def recipe_defaults(config: TrainConfig, task: Task) -> dict[str, Any]:
 
 def default_recipe(config: TrainConfig, task: Task) -> str | None:
     """Return the name of the recipe with the defaults of the settings that were not given, or None."""
-    if ":" not in config.trunk or not config.starts_pretrained or config.episodes != "none":
+    of_others = ":" in config.trunk or config.trunk == "ge2e"
+    if not of_others or not config.starts_pretrained or config.episodes != "none":
         return None
     if config.text_trunk is not None:
         return None
-    kind = "photos" if task.train.kind == "image" else "texts"
+    kind = {"image": "photos", "sound": "sounds"}.get(task.train.kind, "texts")
     if config.freeze_trunk:
         return f"{kind}/frozen"
     return f"{kind}/finetune" if config.lora is None else f"{kind}/lora"

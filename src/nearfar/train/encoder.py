@@ -10,8 +10,11 @@ from torch import Tensor, nn
 
 from ..data.readers.in_memory import GIVEN
 from ..deep.networks.embedder import Embedder
+from ..deep.networks.ge2e import WINDOW_SECONDS
+from ..deep.networks.transformers_sound_trunk import is_of_sounds, longest_of
 from ..deep.networks.transformers_trunk import TransformersTrunk, architecture_of
 from ..deep.networks.trunks import parse_trunk
+from ..numerics.mel import SOUND_RATE
 from .checkpoint import preserve_random_state, seed_random_state
 from .config import TrainConfig
 from .estimator import DeepMetric
@@ -20,9 +23,10 @@ from .loop import text_metadata
 from .network import make_embedder, weights_note
 from .pairs import start_in_shared_space
 from .scale.devices import make_accelerator
-from .task import own_preprocessing, text_tokens
+from .task import MOST_SECONDS, own_preprocessing, text_tokens
 
 TOKENIZER = "tokenizer.json"
+GE2E_FILE = "ge2e:"
 
 
 def load_encoder(name: str) -> DeepMetric:
@@ -32,7 +36,8 @@ def load_encoder(name: str) -> DeepMetric:
     ----------
     name : str
         ``timm:NAME``, ``transformers:NAME`` of a model of images, or ``transformers:FOLDER``, also of a model of texts,
-        or of images and texts, whose embeddings are in one space. Options in parentheses are as for the trunk of
+        of sounds, or of images and texts, whose embeddings are in one space; ``ge2e:FILE``, the encoder of speakers
+        with its file of weights. Options in parentheses are as for the trunk of
         `TrainConfig`.
 
     Returns
@@ -46,12 +51,31 @@ def load_encoder(name: str) -> DeepMetric:
         If the name is unknown, a package is not installed, or the weights are not available.
     """
     with preserve_random_state():
-        config = TrainConfig.of(data=GIVEN, trunk=name, pretrained=True, freeze_trunk=True, keep="trained")
+        weights: str | bool = True
+        if name.startswith(GE2E_FILE):  # an encoder of this library, whose weights are in a file
+            weights = name.removeprefix(GE2E_FILE)
+            name = "ge2e"
+        config = TrainConfig.of(data=GIVEN, trunk=name, pretrained=weights, freeze_trunk=True, keep="trained")
         config = config.replace(**own_preprocessing(config))
         seed_random_state(config.seed)
+        if config.trunk == "ge2e" or is_of_sounds(folder_of(config)):
+            return _of_sounds(config)
         if config.preprocessing is None:
             return _of_texts(config)
         return _of_images(config)
+
+
+def folder_of(config: TrainConfig) -> Path:
+    """Return the folder of a model of transformers, whether it exists or not."""
+    return Path(parse_trunk(config.trunk)[0].partition(":")[2])
+
+
+def _of_sounds(config: TrainConfig) -> DeepMetric:
+    seconds = WINDOW_SECONDS if config.trunk == "ge2e" else longest_of(folder_of(config), MOST_SECONDS)
+    config = config.replace(seconds=seconds)
+    shape = (round(seconds * SOUND_RATE),)
+    embedder = make_embedder(config, shape, embedding_layer=False)
+    return _ready(config, embedder, {"shape": [*shape], "sounds": True, "embedding_layer": False})
 
 
 def _of_texts(config: TrainConfig) -> DeepMetric:
@@ -68,7 +92,7 @@ def _of_images(config: TrainConfig) -> DeepMetric:
     config = config.replace(image_size=side, resize=record.resize)
     shape = (record.channels, side, side)
     about: dict[str, Any] = {"shape": [*shape]}
-    folder = Path(parse_trunk(config.trunk)[0].partition(":")[2])
+    folder = folder_of(config)
     if config.trunk.startswith("transformers:") and (folder / TOKENIZER).is_file():
         config = config.replace(text_trunk=config.trunk, embedding_dim=1)
         tokens = text_tokens(config)
@@ -103,7 +127,7 @@ def project(embedder: Embedder) -> None:
 def _ready(config: TrainConfig, embedder: Embedder, about: dict[str, Any]) -> DeepMetric:
     """Return the network as an estimator, with the metadata from which its checkpoint is read again."""
     for key, tower in (("architecture", embedder), ("text_architecture", embedder.text)):
-        module = None if tower is None else getattr(tower.trunk, "module", None)
+        module = None if tower is None else getattr(tower.trunk, "module", tower.trunk)
         if isinstance(module, TransformersTrunk):
             about[key] = architecture_of(module)
     about |= {"columns": [], "num_classes": 0, "classes": None, "epoch": 0, "step": 0, "best": None}

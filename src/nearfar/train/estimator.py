@@ -213,8 +213,10 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
 
     @property
     def takes(self) -> tuple[str, ...]:
-        """Kinds of items that the network embeds: "row", "image" or "text", or both of the last two."""
+        """Kinds of items that the network embeds: "row", "image", "text" or "sound", or images and texts."""
         check_is_fitted(self)
+        if self._about.get("sounds") is True:
+            return ("sound",)
         text = ("text",) if "tokenizer" in self._about else ()
         if len(shape_of(self._about)) == 3:
             return ("image", *text)

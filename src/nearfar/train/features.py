@@ -22,6 +22,7 @@ from ..data.dataset import ArrayReader, Dataset, unwrapped
 from ..data.decode import DECODING, ImageReader, Resizing
 from ..data.loader import make_loader
 from ..data.readers.files import file_behind
+from ..data.sounds import PieceReader, SoundReader
 from ..data.transforms.symmetries import TurnedReader
 from ..deep.networks.embedder import Embedder
 from ..deep.networks.tokens import NO_TOKEN
@@ -105,8 +106,8 @@ def encode(
     if dataset.kind == "image":
         sizes = {"image_size": image_size, "resize": resize, "resizing": resizing}
     if batch_size is None:
-        images_on_processor = dataset.kind == "image" and torch.device(device).type == "cpu"
-        batch_size = IMAGES_ON_PROCESSOR if images_on_processor else ON_ACCELERATOR
+        large_on_processor = dataset.kind in ("image", "sound") and torch.device(device).type == "cpu"
+        batch_size = IMAGES_ON_PROCESSOR if large_on_processor else ON_ACCELERATOR
     loader = make_loader(dataset, batch_size=batch_size, workers=workers, **sizes)
     with torch.inference_mode():
         batches = counted(loader, "embedding", len(loader))
@@ -277,6 +278,13 @@ def _stamps(dataset: Dataset) -> Iterator[Any]:
     for i in range(len(dataset)):
         read: Any
         read, place = unwrapped(dataset.read, i)
+        if isinstance(read, PieceReader):
+            yield read.length, read.pieces
+            read, place = unwrapped(dataset.stored or read.read, i if dataset.stored else place)
+        if isinstance(read, SoundReader):
+            found = file_behind(read.files, read.paths[place]).stat()
+            yield found.st_size, found.st_mtime_ns
+            continue
         while isinstance(read, TurnedReader):  # the names of items include their turns
             read, place = unwrapped(read.read, place % read.n)
         if not isinstance(read, ImageReader):

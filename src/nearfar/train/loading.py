@@ -26,6 +26,8 @@ SIZES = ("image_size", "resize")
 """Settings by which a checkpoint of features of larger images than those of the training differs from its run."""
 RAW_SETTINGS = ("trunk", *SIZES, "squash", "standardize")
 """Settings by which a checkpoint of raw inputs differs from its run. None names code of a stranger, or a file."""
+RAW_TRUNKS = ("identity", "log_mel")
+"""Trunks of raw inputs: the items themselves, or statistics of sounds over time."""
 LARGEST_ITEM = 2**26
 """Numbers of an item that a network takes, such as those of an image of 4096 x 4096 pixels in 3 colors."""
 
@@ -82,8 +84,9 @@ def _check_sizes(path: Path, config: TrainConfig, about: dict[str, Any], tensors
     shape = shape_of(about)
     layer = tensors.get(f"{NETWORK}layer.weight")
     wide = layer is not None and len(layer) != config.embedding_dim
-    # a network of rows has a weight for each number of an item, which is a text of any length if there is a tokenizer
-    flat = config.trunk.startswith(FLAT_TRUNKS) or (len(shape) == 1 and "tokenizer" not in about)
+    # a network of rows has a weight for each number of an item, which is a text or a sound of any length
+    any_length = "tokenizer" in about or about.get("sounds") is True
+    flat = config.trunk.startswith(FLAT_TRUNKS) or (len(shape) == 1 and not any_length)
     most = values if flat and values else LARGEST_ITEM
     if wide or prod(shape) > most:
         raise TrainError(f"{path}: weights and config.json do not belong together")
@@ -123,7 +126,7 @@ def network_config(config: TrainConfig, about: Mapping[str, Any]) -> TrainConfig
         return config
     if isinstance(settings, dict) and settings.keys() <= {*SIZES}:  # of features of larger images than those trained on
         return config.replace(**settings)
-    is_raw = isinstance(settings, dict) and settings.keys() <= {*RAW_SETTINGS} and settings.get("trunk") == "identity"
+    is_raw = isinstance(settings, dict) and settings.keys() <= {*RAW_SETTINGS} and settings.get("trunk") in RAW_TRUNKS
     if not is_raw:
         raise TrainError(f"checkpoint: the settings of its network must be those of raw inputs, got {settings!r:.60}")
     plain = {"pretrained": False, "network_weights": None, "lora": None, "lora_alpha": None}

@@ -71,6 +71,8 @@ class Loop:
         }
         if plan.config.final is not None:
             about["final"] = plan.config.final
+        if train.kind == "sound":
+            about["sounds"] = True
         if plan.texts is not None:
             about |= text_metadata(plan.texts.tokens)
             about["text_length"] = plan.texts.length
@@ -78,7 +80,7 @@ class Loop:
             about |= text_metadata(text_tokens(plan.config, plan.start))
         embedder = self.trainable.embedder
         for name, tower in (("architecture", embedder), ("text_architecture", embedder.text)):
-            module = None if tower is None else getattr(tower.trunk, "module", None)
+            module = None if tower is None else getattr(tower.trunk, "module", tower.trunk)
             if isinstance(module, TransformersTrunk):
                 about[name] = architecture_of(module)
         return about

@@ -18,10 +18,12 @@ import torch
 from ..data import Dataset, Task
 from ..data.checks.columns import scale_warning
 from ..data.checks.shared_images import remark_shared
-from ..data.dataset import images_once, some
+from ..data.dataset import images_once, some, unwrapped
 from ..data.decode import read_square
+from ..data.sounds import PieceReader, in_pieces
 from ..deep.networks.embedder import Embedder
 from ..deep.networks.preprocessing import FROM_HEADER
+from ..deep.networks.sound_trunk import LogMel
 from ..deep.networks.standardize import Standardize
 from ..deep.networks.text_settings import Role
 from ..deep.networks.tokens import Tokens
@@ -46,7 +48,7 @@ from .checkpoint import (
     shape_of,
 )
 from .config import TrainConfig, TrainError
-from .features import Floats, all_rows, cached_features, embed, sizes_of
+from .features import Floats, all_rows, cached_features, embed, encode, sizes_of
 from .loading import FLAT_TRUNKS, build_embedder, folder_and_config, network_config
 from .metric import whitened, whitening_note
 from .pairs import embed_texts, scores_both_ways, text_set
@@ -164,6 +166,10 @@ def as_trained(
             f"{dataset.name}: the network of {owner} takes texts, got rows of {numbers} ({some(dataset.columns, 3)}); "
             "expected a table with a column `text`, and no columns of numbers"
         )
+    if dataset.kind == "sound" and about.get("sounds") is True:
+        return in_pieces(dataset, shape[0]), {"workers": config.workers}
+    if about.get("sounds") is True:
+        raise TrainError(f"{dataset.name}: the network of {owner} takes sounds, got {dataset.kind}s")
     dataset = dataset.in_columns(columns, f"the network of {owner}")
     _check_kind(dataset, shape, owner)
     sizes = sizes_of(config)
@@ -192,7 +198,7 @@ def prompt_tokens_of(about: dict[str, Any], prompt: Role | None) -> int | None:
 
 def _check_kind(dataset: Dataset, shape: tuple[int, ...], run: str) -> None:
     expected = "images" if len(shape) == 3 else f"rows of {shape[0]} columns"
-    if (dataset.kind == "image") != (len(shape) == 3):
+    if dataset.kind == "sound" or (dataset.kind == "image") != (len(shape) == 3):
         raise TrainError(f"{dataset.name}: the network of {run} takes {expected}, got {dataset.kind}s")
     if len(shape) == 1 and len(dataset.read(0)) != shape[0]:
         raise TrainError(f"{dataset.name}: the network of {run} takes {expected}, got {len(dataset.read(0))} columns")
@@ -468,10 +474,12 @@ def are_reduced(dataset: Dataset) -> bool:
 
 
 def raw_items(dataset: Dataset, scale: torch.nn.Module) -> Floats:
-    """Return the raw inputs as rows: pixels (large images are reduced to 32x32), or rows.
+    """Return the raw inputs as rows: pixels (large images are reduced to 32x32), rows, or statistics of sounds.
 
     Rows are standardized if the network standardizes them, so that this effect is not taken for learning.
     """
+    if dataset.kind == "sound":
+        return embed_sounds_as_they_are(dataset)
     if dataset.kind == "row":
         rows = all_rows(dataset)
     elif dataset.array is not None and not are_reduced(dataset):
@@ -485,6 +493,13 @@ def raw_items(dataset: Dataset, scale: torch.nn.Module) -> Floats:
     with torch.inference_mode():
         scaled: Floats = scale(torch.from_numpy(rows).to(scale.mean.device)).cpu().numpy()
     return scaled
+
+
+def embed_sounds_as_they_are(dataset: Dataset) -> Floats:
+    """Return mean and standard deviation over time of the log-mel spectrogram of sounds that are in pieces."""
+    read, _ = unwrapped(dataset.read, 0)
+    assert isinstance(read, PieceReader)
+    return encode(LogMel(read.length), dataset)
 
 
 def _chosen(config: TrainConfig, task: Task, about: dict[str, Any], which: str) -> str:

@@ -16,7 +16,15 @@ from .defaults import chosen_trunk, recipe_defaults
 from .listed_pairs import KnownPairBatches, KnownPairs
 from .pairs import TextRows, two_tower_defaults
 from .scale.devices import precision_of
-from .task import check_data, chosen_sizes, open_data, own_preprocessing, size_when_opened
+from .task import (
+    check_data,
+    chosen_seconds,
+    chosen_sizes,
+    open_data,
+    own_preprocessing,
+    size_when_opened,
+    with_pieces,
+)
 
 LEARNS_DEGREES = "GeneralizedContrastiveLoss"
 """The loss that learns from degrees of similarity; for the others, a pair is similar or not."""
@@ -95,6 +103,8 @@ def settle(
     settled = chosen.replace(**_of_the_data(chosen, task, known))
     if given is None and size_when_opened(settled) != size_when_opened(begun):
         task = open_data(settled, start)
+    if task.train.kind == "sound" and (given is not None or begun.seconds is None):
+        task = with_pieces(task, settled)
     texts = None if settled.text_trunk is None else TextRows.of(task.train, settled, start)
     return Plan(asked=config, config=settled, task=task, start=start, known=known, texts=texts)
 
@@ -120,7 +130,7 @@ def _objective_of_pairs(train: Dataset) -> dict[str, Any]:
 
 def _of_the_data(config: TrainConfig, task: Task, known: KnownPairs | None) -> dict[str, Any]:
     """Return the settings that depend on the items, the trunk or the device."""
-    found: dict[str, Any] = chosen_sizes(config, task)
+    found: dict[str, Any] = {**chosen_sizes(config, task), **chosen_seconds(config, task)}
     found["precision"] = precision_of(config)
     if config.freeze_bn is None:
         found["freeze_bn"] = config.starts_pretrained or config.lora is not None

@@ -17,12 +17,15 @@ from ..data.dataset import ArrayReader, some
 from ..data.decode import read_shape
 from ..data.open import open_whole, resolve_source, with_pairs
 from ..data.readers.in_memory import GIVEN
+from ..data.sounds import durations, in_pieces
 from ..data.transforms.geometry import ResizedCrop
 from ..data.transforms.symmetries import with_more_classes
+from ..deep.networks.ge2e import WINDOW_SECONDS
 from ..deep.networks.preprocessing import Preprocessing
 from ..deep.networks.tokens import NO_TOKEN, Tokens
-from ..deep.networks.trunks import find_preprocessing, parse_trunk
+from ..deep.networks.trunks import NAMED, SOUND_TRUNKS, find_preprocessing, parse_trunk
 from ..io.training_marks import TrainingMarks
+from ..numerics.mel import SOUND_RATE
 from ..quoting import count_of
 from ..trust import named_by
 from .config import TrainConfig, TrainError
@@ -30,6 +33,9 @@ from .text_trunks import TEXT_TRUNKS, cached_text_trunk
 
 TRANSFORMERS = re.compile(r"(\s*transformers:)([^()\s]+)")
 SMALL_TRUNKS = ("conv4", "mlp", "identity", "spd")  # trunks that are commonly used with photographs of 84x84 pixels
+NEARLY_ALL = 0.9  # share of the sounds of a training that are no longer than a piece
+FEWEST_SECONDS = 0.2  # default length of a piece of sounds, at least
+MOST_SECONDS = 4.0  # and at most
 SIZE_SAMPLE = 1000  # maximum number of images of a set whose sizes are read from their headers
 
 
@@ -54,6 +60,8 @@ def open_data(config: TrainConfig, start: Path | None = None, tokens: Tokens | N
         given = f"rows of {count_of(len(task.train.columns), 'number')} ({some(task.train.columns, 3)})"
         expected = "texts (a table with a column 'text' and no columns of numbers) or images"
         raise TrainError(f"config: trunk: got {given} for {config.trunk}; expected {expected}")
+    if task.train.kind == "sound" and config.seconds is not None:
+        task = with_pieces(task, config)
     if config.symmetries == "none":
         return task
     return with_more_classes(task, config.symmetries)
@@ -82,6 +90,32 @@ def _padded(dataset: Dataset, length: int) -> Dataset:
     assert rows is not None
     rows = np.pad(rows, ((0, 0), (0, length - rows.shape[1])), constant_values=NO_TOKEN)
     return replace(dataset, read=ArrayReader(rows), array=rows)
+
+
+def with_pieces(task: Task, config: TrainConfig) -> Task:
+    """Return a task of sounds that are cut into pieces as long as a config says."""
+    assert config.seconds is not None
+    samples = round(config.seconds * SOUND_RATE)
+    sets: dict[str, Any] = {
+        name: in_pieces(part, samples)
+        for name, part in (
+            ("train", task.train),
+            ("validation", task.validation),
+            ("test", task.test),
+            ("gallery", task.gallery),
+        )
+        if part is not None
+    }
+    return replace(task, **sets)
+
+
+def chosen_seconds(config: TrainConfig, task: Task) -> dict[str, float]:
+    """Return how long pieces of sounds are, as a setting; none for other items, and where it was given."""
+    if task.train.kind != "sound" or config.seconds is not None:
+        return {}
+    usual = float(np.quantile(durations(task.train), NEARLY_ALL, method="lower"))
+    least = WINDOW_SECONDS if parse_trunk(config.trunk)[0] == "ge2e" else FEWEST_SECONDS
+    return {"seconds": float(np.clip(np.ceil(10 * usual) / 10, least, MOST_SECONDS))}
 
 
 def text_tokens(config: TrainConfig, start: Path | None = None) -> Tokens:
@@ -237,10 +271,26 @@ def check_data(config: TrainConfig, task: Task) -> None:
             f"{task.train.name} has {task.train.kind}s without texts, but a text trunk needs pairs of images and texts"
         )
         raise TrainError(f"config: text_trunk: {detail}")
-    if config.standardize and task.train.kind != "row":
-        raise TrainError("config: standardize works only with rows, got images; leave it out")
-    if config.image_size is not None and task.train.kind == "row":
-        raise TrainError("config: image_size works only with images, got rows; leave it out")
+    kind = task.train.kind
+    if config.standardize and kind != "row":
+        raise TrainError(f"config: standardize works only with rows, got {kind}s; leave it out")
+    if config.image_size is not None and kind in ("row", "sound"):
+        raise TrainError(f"config: image_size works only with images, got {kind}s; leave it out")
+    if config.augment and kind == "sound":
+        raise TrainError("config: augment works only with images, got sounds; leave it out")
+    if config.seconds is not None and kind != "sound":
+        raise TrainError(f"config: seconds works only with sounds, got {kind}s; leave it out")
+    _check_trunk_of_sounds(config, kind)
+
+
+def _check_trunk_of_sounds(config: TrainConfig, kind: str) -> None:
+    """Raise a TrainError for a trunk of this library that takes other items."""
+    name = parse_trunk(config.trunk)[0]
+    of_sounds = ", ".join((*SOUND_TRUNKS, "transformers:NAME_OR_FOLDER"))
+    if kind == "sound" and ((name in NAMED and name not in SOUND_TRUNKS) or name.startswith("timm:")):
+        raise TrainError(f"config: trunk: {name} does not take sounds; expected one of {of_sounds}")
+    if kind != "sound" and name in SOUND_TRUNKS:
+        raise TrainError(f"config: trunk: {name} takes sounds, got {kind}s")
 
 
 def parts_of(task: Task) -> list[Dataset]:
@@ -311,10 +361,17 @@ def _image_sizes(trunk: str, sizes: list[set[tuple[int, ...]]]) -> dict[str, int
 
 def _check_alike(parts: list[Dataset]) -> None:
     """Raise a TrainError at the start if the test items cannot be scored by the network."""
-    kinds = ["an image" if part.kind == "image" else f"a row of {part.read(0).size} numbers" for part in parts]
+    kinds = [_described(part) for part in parts]
     for part, kind in zip(parts, kinds, strict=True):
         if kind != kinds[0]:
             raise TrainError(f"{part.name}: expected items like those of the training, {kinds[0]}, got {kind}")
+
+
+def _described(part: Dataset) -> str:
+    """Return what the items of a set are, with the length of rows."""
+    if part.kind in ("image", "sound"):
+        return f"{'an' if part.kind == 'image' else 'a'} {part.kind}"
+    return f"a row of {part.read(0).size} numbers"
 
 
 def sampled_sizes(dataset: Dataset) -> list[tuple[int, ...]]:
@@ -332,7 +389,10 @@ def sizes_in(dataset: Dataset) -> set[tuple[int, ...]]:
 
 
 def item_shape(dataset: Dataset, config: TrainConfig) -> tuple[int, ...]:
-    """Return the shape of the network's inputs: (C, H, W) or (d,)."""
+    """Return the shape of the network's inputs: (C, H, W), (d,), or (samples,) of one piece of a sound."""
+    if dataset.kind == "sound":
+        assert config.seconds is not None
+        return (round(config.seconds * SOUND_RATE),)
     item = dataset.read(0)
     if item.ndim == 1:
         return item.shape

@@ -145,7 +145,8 @@ def _loader(config: TrainConfig, train: Dataset, sampler: BatchSampler, *, pin_m
     elif train.kind == "image":
         sizes = image_sizes_of(config)
     how: dict[str, Any] = {"workers": config.workers, "pin_memory": pin_memory, "seed": config.seed}
-    batches: Any = sampler if crop is None else TaggedBatches(sampler, (config.seed, distributed.rank()))
+    drawn = crop is not None or train.kind == "sound"  # pieces are drawn when they are read
+    batches: Any = sampler if not drawn else TaggedBatches(sampler, (config.seed, distributed.rank()))
     return make_loader(train, batch_sampler=batches, **how, **sizes)
 
 

@@ -61,7 +61,7 @@ def report(
         protocol=scored.protocol,
         scores=scored.scores,
         baseline=scored.raw,
-        baseline_name="raw pixels" if dataset.kind == "image" else "raw rows",
+        baseline_name=dataset.title_of_raw,
         queries=queries,
         gallery=gallery,
         distance=scored.scores.distance,

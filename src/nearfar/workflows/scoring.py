@@ -228,7 +228,7 @@ def score_learner(
 
 def inputs_of(dataset: Dataset) -> str:
     """Return what items are called that no model has embedded."""
-    return "raw pixels" if dataset.kind == "image" else "raw rows"
+    return dataset.title_of_raw
 
 
 def _worse(scores: Scores, simpler: Scores | None, what: str, rung: str = "") -> list[str]:

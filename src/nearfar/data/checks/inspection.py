@@ -15,8 +15,7 @@ import numpy as np
 from ...labels import spelled_alike
 from ...progress import counted
 from ...quoting import count_of
-from ..dataset import DataError, Dataset, Kind, Named, Task, held_out_count, some
-from ..decode import BadImageError
+from ..dataset import BadItemError, DataError, Dataset, Kind, Named, Task, held_out_count, some
 from ..open import (
     CLOSED,
     DRAWN,
@@ -61,17 +60,17 @@ class Inspection:
     ----------
     name : str
         Name of the data.
-    kind : {"image", "row", "text"}
+    kind : {"image", "row", "text", "sound"}
         Type of the items.
     parts : tuple of Part
         Training, validation, test or query, and gallery; all items as one part if they cannot be made a task.
     smallest : tuple of int
-        Shape (height, width, channels) of the image with the fewest pixels, (d,) of rows, or (number of characters,) of
-        the shortest text.
+        Shape (height, width, channels) of the image with the fewest pixels, (d,) of rows, (number of characters,) of
+        the shortest text, or (number of samples,) of the shortest sound, 16,000 per second.
     largest : tuple of int
-        Shape of the image with the most pixels, (d,) of rows, or (number of characters,) of the longest text.
+        Shape of the image with the most pixels, of rows, of the longest text, or of the longest sound.
     bad : tuple of str
-        Names of images that cannot be decoded.
+        Names of images or sounds that cannot be decoded.
     copies : tuple of tuples of str
         Names of identical items of one class, by group; within the test, or within training and validation.
     conflicts : tuple of tuples of str
@@ -129,7 +128,7 @@ def _seen(part: Dataset, i: int) -> tuple[tuple[int, ...], bytes] | None:
         return (len(text),), hashlib.sha256(text.encode(errors="surrogateescape")).digest()
     try:
         item = part.read(i)
-    except BadImageError:
+    except BadItemError:
         return None
     return item.shape, hashlib.sha256(item.tobytes()).digest()
 
@@ -245,10 +244,10 @@ def unsplit_task(source: Named, error: DataError, **columns: Any) -> tuple[Task,
 
 
 def readable(opened: Callable[..., T], source: Named, **settings: Any) -> T:
-    """Open data; if images that cannot be decoded prevent it, leave them out."""
+    """Open data; if images or sounds that cannot be decoded prevent it, leave them out."""
     try:
         return opened(source, **settings)
-    except BadImageError:
+    except BadItemError:
         return opened(source, **{**settings, "skip_bad": True})
 
 
@@ -306,8 +305,8 @@ def remarks_on_items(found: Inspection) -> Iterator[str]:
     """Yield remarks on single items."""
     if found.bad:
         yield (
-            f"{count_of(len(found.bad), 'image')} cannot be decoded ({some(found.bad, EXAMPLES)}): training stops at "
-            "the first, unless --skip-bad leaves them out."
+            f"{count_of(len(found.bad), found.kind)} cannot be decoded ({some(found.bad, EXAMPLES)}): training stops "
+            "at the first, unless --skip-bad leaves them out."
         )
     if found.leaked:
         verb = "is" if len(found.leaked) == 1 else "are"
@@ -328,7 +327,9 @@ def remarks_on_items(found: Inspection) -> Iterator[str]:
 
 
 def remarks_on_shapes(kind: Kind, parts: Iterable[Read]) -> Iterator[str]:
-    """Yield remarks on images that are much smaller than the others, and on very long ones."""
+    """Yield remarks on images that are much smaller than the others, on very long ones, and on silent sounds."""
+    if kind == "sound":
+        yield from _on_silence(parts)
     if kind != "image":
         return
     sides = [(shape[:2], name) for read in parts for shape, name in zip(read.shapes, read.items.names, strict=True)]
@@ -346,6 +347,24 @@ def remarks_on_shapes(kind: Kind, parts: Iterable[Read]) -> Iterator[str]:
             f"{count_of(len(long), 'image')} {verb} more than {MOST_ASPECT} times as long as wide "
             f"({some(long, EXAMPLES)}): networks see only the square in the center."
         )
+
+
+def _on_silence(parts: Iterable[Read]) -> Iterator[str]:
+    """Yield a remark on sounds whose samples are all 0."""
+    silent = [
+        name
+        for read in parts
+        for shape, digest, name in zip(read.shapes, read.digests, read.items.names, strict=True)
+        if digest == _digest_of_silence(shape)
+    ]
+    if silent:
+        verb = "is" if len(silent) == 1 else "are"
+        yield f"{count_of(len(silent), 'sound')} {verb} silent ({some(silent, EXAMPLES)}): nothing distinguishes them."
+
+
+@functools.lru_cache(maxsize=4096)
+def _digest_of_silence(shape: tuple[int, ...]) -> bytes:
+    return hashlib.sha256(np.zeros(shape, np.float32).tobytes()).digest()
 
 
 def _sized(shape: tuple[int, ...], name: str) -> str:

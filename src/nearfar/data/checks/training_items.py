@@ -15,6 +15,7 @@ from ...labels import folded
 from ...progress import counted
 from ..dataset import Dataset, some, unwrapped
 from ..decode import ImageReader
+from ..sounds import SoundReader
 
 FILE = "training-items.safetensors"
 """Name of their file in the folder of a run."""
@@ -146,8 +147,8 @@ def mark_items(dataset: Dataset) -> NDArray[np.int64]:
 
 def _mark_image(dataset: Dataset, i: int) -> int:
     read, place = unwrapped(dataset.stored or dataset.read, i)
-    if isinstance(read, ImageReader):
-        box = None if read.boxes is None else read.boxes[place]
+    if isinstance(read, ImageReader | SoundReader):
+        box = read.boxes[place] if isinstance(read, ImageReader) and read.boxes is not None else None
         try:
             return mark(b"file", repr(box).encode(), read.files.read(read.paths[place]))
         except (ValueError, OSError):  # training or scoring will raise the error

@@ -10,10 +10,9 @@ from typing import Any
 from ...io.formats import TABLES
 from ...quoting import count_of
 from ..dataset import DataError, Source, some
-from ..decode import ImageReader, guess_channels, image_source
-from ..image_formats import EXPECTED, suffixes
 from .files import Files, open_files, stem_of
 from .left_out import by_ending, unread
+from .media import EXPECTED_FILES, files_of_a_kind, source_of_files
 from .shard_files import ShardFiles
 from .shards import is_sharded, read_shards
 from .tar_files import TarFiles
@@ -32,16 +31,16 @@ ROLES = {
 def read_folder(
     path: str | Path, *, image_size: int | None = None, skip_bad: bool = False, unlabeled: str | None = None
 ) -> Source:
-    """Read images whose class is the folder that contains them.
+    """Read images or sounds whose class is the folder that contains them.
 
     Parameters
     ----------
     path : str or Path
-        A folder, a zip or a tar archive (also as .tar.gz), or a folder of tar archives. A class is a folder with
-        images; nested folders give names such as "Sanskrit/character01". Top folders named train and test (or train,
-        query and gallery; also validation), in upper or lower case, define the split; if there are only train and
-        validation, the validation is the test. In tar archives, the class may also be in a file next to the image: see
-        `read_shards`.
+        A folder, a zip or a tar archive (also as .tar.gz), or a folder of tar archives. If it has images and sounds,
+        the more frequent ones are read. A class is a folder with images; nested folders give names such as
+        "Sanskrit/character01". Top folders named train and test (or train, query and gallery; also validation), in
+        upper or lower case, define the split; if there are only train and validation, the validation is the test. In
+        tar archives, the class may also be in a file next to the image: see `read_shards`.
     image_size : int, optional
         Side in pixels to which every image is made square: the shorter side is resized, and the center is cropped. By
         default, images are kept as they are.
@@ -73,16 +72,19 @@ def read_folder(
 def _read_class_folders(
     path: str | Path, files: Files, *, image_size: int | None, skip_bad: bool, unlabeled: str | None
 ) -> Source:
-    """Read images whose class is the folder that contains them; arguments as for `read_folder`."""
+    """Read files whose class is the folder that contains them; arguments as for `read_folder`."""
     every = files.names()
-    images = names = [name for name in every if name.lower().endswith(suffixes())]
+    kind, found = files_of_a_kind(every)
+    names = found
     if not names:
-        raise DataError(f"{path}: has no images (expected {EXPECTED}{_others_in(every)}){_tables_in(path, files)}")
+        raise DataError(
+            f"{path}: has no images (expected {EXPECTED_FILES}{_others_in(every)}){_tables_in(path, files)}"
+        )
     parts = _strip_common([tuple(place.split("/")[:-1]) for place in _places(files, names)])
     loose = [name for name, part in zip(names, parts, strict=True) if not part]
     if len(loose) == len(names):
         raise DataError(
-            f"{path}: its {count_of(len(names), 'image')} must be in class folders; expected {path}/CLASS/IMAGE"
+            f"{path}: its {count_of(len(names), kind)} must be in class folders; expected {path}/CLASS/{kind.upper()}"
         )
     if loose and unlabeled is None:
         kept = [i for i, part in enumerate(parts) if part]
@@ -95,17 +97,19 @@ def _read_class_folders(
         roles = None
         loose = []
     elif "" in labels:
-        raise DataError(f"{path}: {names[labels.index('')]} is not in a class folder; expected SPLIT/CLASS/IMAGE")
-    reader = ImageReader(files, tuple(names), guess_channels(files, names), size=image_size)
+        raise DataError(
+            f"{path}: {names[labels.index('')]} is not in a class folder; expected SPLIT/CLASS/{kind.upper()}"
+        )
     if roles is None:
         split = ""
     else:
         split = "split by the folders " + ", ".join(sorted({part[0] for part in parts}))
-    source = image_source(stem_of(path), reader, labels, roles=roles, split=split, skip_bad=skip_bad)
+    how: dict[str, Any] = {"roles": roles, "split": split, "skip_bad": skip_bad, "image_size": image_size}
+    source = source_of_files(kind, stem_of(path), files, names, labels, **how)
     notes = [*source.items.notes]
     if loose:
-        notes.append(f"{count_of(len(loose), 'image')} outside of class folders left out ({some(loose, 3)})")
-    notes += [*unread(every, images, files.folders()), *_nested(parts)]
+        notes.append(f"{count_of(len(loose), kind)} outside of class folders left out ({some(loose, 3)})")
+    notes += [*unread(every, found, files.folders(), kind), *_nested(parts)]
     beside = [] if roles is not None else _folders_beside_split(parts)
     if beside:
         notes.append(f"folders such as train are read as classes, not as a split, because of {some(beside, 3)}")

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from ...quoting import PATH, quoted
 from ..dataset import DataError, Dataset
-from ..decode import ImageReader, guess_channels, image_source
 from .files import FolderFiles
+from .media import files_of_a_kind, source_of_files
 
 GIVEN = "items given in Python"
 """Value in a config instead of a source."""
@@ -91,7 +91,7 @@ def images(X: Any, labels: NDArray[np.int64] | Sequence[str], name: str = "X") -
         If X is something else.
     """
     if are_paths(X):
-        return _files(name, list(X), labels)
+        return files_given(X, labels, name)
     if hasattr(X, "ndim") and X.ndim > 1:
         array = np.asarray(X)
     else:
@@ -113,7 +113,9 @@ def _stacked(name: str, X: Any) -> NDArray[Any]:
     return np.stack(arrays)
 
 
-def _files(name: str, column: Sequence[Any], labels: NDArray[np.int64] | Sequence[str]) -> Dataset:
+def files_given(column: Any, labels: NDArray[np.int64] | Sequence[str], name: str = "X") -> Dataset:
+    """Return the images or the sounds of a list of paths as a data set, as `images` does."""
+    column = list(column)
     no_paths = [i for i, path in enumerate(column) if not isinstance(path, str | os.PathLike)]
     if no_paths:
         first = f"number {no_paths[0]} is {quoted(column[no_paths[0]])}"
@@ -127,4 +129,4 @@ def _files(name: str, column: Sequence[Any], labels: NDArray[np.int64] | Sequenc
         )
     files = FolderFiles(os.sep)
     absolute = tuple(os.path.abspath(path) for path in paths)
-    return image_source(name, ImageReader(files, absolute, guess_channels(files, absolute)), labels).items
+    return source_of_files(files_of_a_kind(absolute)[0], name, files, absolute, labels).items

@@ -1,4 +1,4 @@
-"""What a folder or an archive contains beside the images that are read."""
+"""What a folder or an archive contains beside the images or sounds that are read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..dataset import some
 from ..image_formats import advice_on
 
 
-def unread(every: Sequence[str], read: Sequence[str], folders: Sequence[str] = ()) -> list[str]:
+def unread(every: Sequence[str], read: Sequence[str], folders: Sequence[str] = (), kind: str = "image") -> list[str]:
     """Return notes on the files that are left out, by ending, and on the folders in which there is nothing to read.
 
     Parameters
@@ -20,6 +20,8 @@ def unread(every: Sequence[str], read: Sequence[str], folders: Sequence[str] = (
         The names of all files, and of those that are read.
     folders : sequence of str
         The names of all folders, also of those without files.
+    kind : str
+        What is read.
     """
     notes = []
     used = set(read)
@@ -28,7 +30,7 @@ def unread(every: Sequence[str], read: Sequence[str], folders: Sequence[str] = (
         notes.append(f"{count_of(len(others), 'file')} left out ({by_ending(others)})")
     empty = _without_images(every, read, folders)
     if empty:
-        notes.append(f"{count_of(len(empty), 'folder')} without images left out ({some(empty, 3)})")
+        notes.append(f"{count_of(len(empty), 'folder')} without {kind}s left out ({some(empty, 3)})")
     return notes
 
 

@@ -19,12 +19,12 @@ from ...io.formats import PLAIN_TABLES, is_table
 from ...labels import class_name, without_spellings_of_numbers
 from ...quoting import count_of, quoted, shorten
 from ..dataset import DataError, DataNotFoundError, Dataset, Source, some
-from ..decode import Box, ImageReader, guess_channels, image_source
-from ..image_formats import KNOWN
+from ..decode import Box
 from .arrays import TOO_LARGE, as_singles
 from .files import Files, FolderFiles
 from .folder import ROLES
 from .ids import ids_of, is_id, not_ids
+from .media import ENDINGS, FileKind, files_of_a_kind, source_of_files
 from .pair_tables import are_paths, classes_of, items_of, listed_of, lists_pairs, read_rows
 from .parquet import read_parquet
 from .saved_datasets import columns_and_images, read_feather, read_saved
@@ -273,13 +273,19 @@ def _images_source(
         if not skip_bad:
             _check_files(path, folder, paths)
     files: Files = stored or folder
-    reader = ImageReader(files, tuple(paths), guess_channels(files, paths), boxes, image_size)
+    kind: FileKind = files_of_a_kind(paths)[0] if stored is None else "image"
     groups = _groups(path, table)
-    about: dict[str, Any] = {"roles": roles, "split": split, "groups": groups, "texts": texts}
+    about: dict[str, Any] = {"roles": roles, "split": split, "groups": groups, "skip_bad": skip_bad}
+    if kind == "sound":
+        if boxes is not None or texts is not None:
+            needless = "crop boxes" if texts is None else "texts beside them"
+            raise DataError(f"{path}: its column path has sounds, which have no {needless}")
+        return source_of_files(kind, name_of(path), files, paths, labels, **about)
+    about |= {"texts": texts, "boxes": boxes, "image_size": image_size}
     if stored is not None and "name" in table:
         about["names"] = ids_of(table["name"])
     about["unnamed"] = _are_numbered(stored) and about.get("names") is None
-    return image_source(name_of(path), reader, labels, **about, skip_bad=skip_bad)
+    return source_of_files(kind, name_of(path), files, paths, labels, **about)
 
 
 def read_columns(path: str | Path) -> Table:
@@ -494,7 +500,7 @@ def _features(path: Path, table: Table, whole: Table) -> NDArray[np.float32]:
 def _has_image_files(path: Path, column: Sequence[Any]) -> bool:
     """Return whether the first cell of a column is the path of an image file, as in the column `path`."""
     first = column[0]
-    if not isinstance(first, str) or not first.lower().endswith(KNOWN):
+    if not isinstance(first, str) or not first.lower().endswith(ENDINGS):
         return False
     try:
         return (path.parent / first).is_file()

@@ -32,6 +32,10 @@ POOLING = "text_pooling"
 IMAGE_POOLING = "image_pooling"
 """Name of the pooling of a model of images among its settings in a checkpoint."""
 IMAGE_POOLS = ("tokens", "pooler", "cls", "avg", "gem")
+SOUND_INPUTS = ("input_values", "input_features")
+"""What models of sounds call their input: samples, or spectrograms."""
+SOUND_SETTING = "sound_normalize"
+"""Whether samples get mean 0 and variance 1, among the settings of a model of sounds in a checkpoint."""
 SIGLIP = ("siglip", "siglip2")
 TEXT_HALVES = {"siglip_text_model": "SiglipTextModel", "siglip2_text_model": "Siglip2TextModel"}
 SIGLIP_DIM = 768
@@ -131,6 +135,8 @@ def find_preprocessing(
     options = {option: value for option, value in options.items() if option not in OPTIONS}
     check_options("transformers", options)
     try:
+        if Path(name).is_dir() and _is_of_sounds(Path(name)):
+            return None
         if Path(name).is_dir() and _is_of_texts(Path(name)) and not overrides.keys() - set(OPTIONS):
             return None
         if Path(name).is_dir():
@@ -144,6 +150,12 @@ def find_preprocessing(
         raise
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise TrunkError(f"trunk transformers:{name}: {error}") from error
+
+
+def _is_of_sounds(folder: Path) -> bool:
+    from .transformers_sound_trunk import is_of_sounds
+
+    return is_of_sounds(folder)
 
 
 def _is_of_texts(folder: Path) -> bool:
@@ -237,16 +249,25 @@ def build(name: str, shape: tuple[int, ...], start: Start, **options: Any) -> tu
         if "torchvision" in "".join(str(cause) for cause in (error, error.__cause__, error.__context__)):
             raise of_torchvision(error, "transformers") from error
         raise
+    trunk = _trunk_of(model, name, shape, start, of_texts)
+    trunk.untrained = [key for key, _ in trunk.inner.named_parameters()] if missing is None else missing
+    return trunk, where
+
+
+def _trunk_of(
+    model: Any, name: str, shape: tuple[int, ...], start: Start, of_texts: Mapping[str, Any]
+) -> TransformersTrunk:
+    """Return the trunk of a model: of sounds, of texts, or of images."""
+    if len(shape) == 1 and getattr(model, "main_input_name", "") in SOUND_INPUTS:
+        return _of_sounds(model, name, shape[0], start)
     if len(shape) == 1:
         trunk = _of_texts(model, name, start, of_texts)
         trunk.projection = _projection(model, "text_projection")
-        trunk.untrained = [key for key, _ in trunk.inner.named_parameters()] if missing is None else missing
-        return trunk, where
+        return trunk
     inner = getattr(model, "vision_model", model)  # models of images and texts have two towers
     trunk = TransformersTrunk(inner, _pool_of_images(name, start))
     trunk.projection = _projection(model, "visual_projection")
-    trunk.untrained = [key for key, _ in inner.named_parameters()] if missing is None else missing
-    return trunk, where
+    return trunk
 
 
 def _check_kind(name: str, shape: tuple[int, ...], start: Start, of_texts: Mapping[str, Any]) -> None:
@@ -258,6 +279,16 @@ def _check_kind(name: str, shape: tuple[int, ...], start: Start, of_texts: Mappi
         )
     if len(shape) == 3 and "prompt" in of_texts:
         raise TrunkError(f"transformers:{name}: prompt is an option for texts, and the items are images; leave it out")
+
+
+def _of_sounds(model: nn.Module, name: str, length: int, start: Start) -> TransformersTrunk:
+    """Return the trunk of a model of sounds, prepared as its checkpoint says or else as its folder does."""
+    from .transformers_sound_trunk import build_sound_trunk, settings_in
+
+    settings = dict(start.architecture or {})
+    for file in PROCESSORS[::-1] if start.architecture is None else ():
+        settings |= settings_in(Path(name) / file)
+    return build_sound_trunk(model, length, settings)
 
 
 def _of_texts(model: nn.Module, name: str, start: Start, options: Mapping[str, Any]) -> TransformersTrunk:
@@ -351,7 +382,7 @@ def _quiet(transformers: Any) -> Iterator[None]:
 
 def _of_architecture(transformers: Any, architecture: Mapping[str, Any]) -> Any:
     """Build a model from the settings in a checkpoint, which may come from a stranger."""
-    ours = ("model_type", "transformers_version", POOLING, IMAGE_POOLING)
+    ours = ("model_type", "transformers_version", POOLING, IMAGE_POOLING, SOUND_SETTING)
     settings = {key: value for key, value in architecture.items() if key not in ours}
     check_options("transformers", settings)
     kind = str(architecture["model_type"])
@@ -368,7 +399,10 @@ def architecture_of(trunk: TransformersTrunk) -> dict[str, Any]:
     left_out = ("auto_map", "_name_or_path", "dtype", "torch_dtype")  # code, a path, and dtypes: weights are float32
     settings = {key: value for key, value in settings.items() if key not in left_out}
     pooling = getattr(trunk, "pooling", None)
-    if pooling is None:
+    normalize = getattr(trunk, "normalize", None)
+    if normalize is not None:
+        settings[SOUND_SETTING] = normalize
+    elif pooling is None:
         settings[IMAGE_POOLING] = trunk.pool
     else:
         settings[POOLING] = msgspec.to_builtins(pooling)

@@ -67,11 +67,12 @@ def make_trunk(
     Parameters
     ----------
     text : str
-        ``conv4``, ``mlp``, ``identity``, ``bn_inception``, ``googlenet``, ``resnet50``, ``spd``, ``timm:NAME``,
-        ``transformers:NAME_OR_FOLDER`` or ``package.module:factory``, with options in parentheses: ``conv4(width=32)``.
-        A factory is called with the shape of an item and the options, and returns a module that maps items to features.
+        ``conv4``, ``mlp``, ``identity``, ``bn_inception``, ``googlenet``, ``resnet50``, ``spd``; for sounds
+        ``mel_cnn``, ``ge2e``, ``log_mel``; ``timm:NAME``, ``transformers:NAME_OR_FOLDER`` or
+        ``package.module:factory``; with options in parentheses: ``conv4(width=32)``. A factory is called with the shape
+        of an item and the options, and returns a module that maps items to features.
     shape : tuple of int
-        Shape of one item: (C, H, W) for images, (d,) for rows.
+        Shape of one item: (C, H, W) for images, (d,) for rows, (samples,) for sounds.
     weights : str or Path, optional
         Local `.safetensors` or `.pth` state dict, or `.caffemodel` file. By default, the weights are random unless
         `pretrained` is True.
@@ -357,6 +358,24 @@ def _spd(shape: Shape, **options: Any) -> nn.Module:
     return SPDTrunk(_channels("spd", shape), **options)
 
 
+def _log_mel(shape: Shape, **options: Any) -> nn.Module:
+    from .sound_trunk import LogMel
+
+    return LogMel(_samples("log_mel", shape), **options)
+
+
+def _mel_cnn(shape: Shape, **options: Any) -> nn.Module:
+    from .mel_cnn import MelCNN
+
+    return MelCNN(_samples("mel_cnn", shape), **options)
+
+
+def _ge2e(shape: Shape, **options: Any) -> nn.Module:
+    from .ge2e import GE2E
+
+    return GE2E(_samples("ge2e", shape), **options)
+
+
 NAMED: dict[str, Callable[..., nn.Module]] = {
     "conv4": _conv4,
     "mlp": _mlp,
@@ -365,7 +384,12 @@ NAMED: dict[str, Callable[..., nn.Module]] = {
     "googlenet": _googlenet,
     "resnet50": _resnet50,
     "spd": _spd,
+    "log_mel": _log_mel,
+    "mel_cnn": _mel_cnn,
+    "ge2e": _ge2e,
 }
+SOUND_TRUNKS = ("log_mel", "mel_cnn", "ge2e")
+"""Trunks of this library that take sounds, and nothing else."""
 HUBS: dict[str, Any] = {"timm": timm_trunk, "transformers": transformers_trunk}
 
 
@@ -401,6 +425,13 @@ class Probed(nn.Module):
         if not isinstance(features, Tensor) or features.ndim not in (2, 4):
             raise TrunkError(f"{type(self.inner).__name__}: a trunk must return an (n, D) or (n, C, H, W) tensor")
         return features.mean((2, 3)) if features.ndim == 4 else features
+
+
+def _samples(name: str, shape: Shape) -> int:
+    """Return the number of samples of the sounds that a trunk takes."""
+    if len(shape) != 1:
+        raise TrunkError(f"{name} takes sounds, got images; use conv4")
+    return shape[0]
 
 
 def _channels(name: str, shape: Shape) -> int:

@@ -26,6 +26,7 @@ HEADS = (
     "loss1_",
     "loss2_",
     "loss3_",
+    "similarity_",  # of the loss of GE2E
 )
 """Prefixes of the names of classifier weights, which a trunk does not use."""
 
@@ -247,7 +248,7 @@ def _read_state(path: Path) -> dict[str, Tensor]:
             reason = shorten(str(error).partition("\n")[0].partition(" (Could this error")[0].rstrip(". "), PATH)
         raise TrunkError(f"{path}: not readable as weights ({reason})") from error
     if isinstance(state, dict):
-        state = state.get("state_dict", state)
+        state = state.get("state_dict", state.get("model_state", state))
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise TrunkError(f"{path}: contains no state dict (a mapping from names to tensors)")
     return state

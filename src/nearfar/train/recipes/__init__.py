@@ -16,7 +16,7 @@ from typing import Any
 
 from ..config import TrainError
 
-PAPERS = ("characters", "cml", "facility_location", "jrd", "photos", "texts")
+PAPERS = ("characters", "cml", "facility_location", "jrd", "photos", "sounds", "texts")
 PROTOCOLS = ("honest", "paper")
 
 

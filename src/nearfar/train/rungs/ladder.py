@@ -544,7 +544,7 @@ def _bases(
     """Return raw inputs, but not texts, and the features of a pretrained trunk; without one, these are the items."""
     bases: list[Inputs] = []
     if items.texts is None:
-        title = "raw pixels" if items.kind == "image" else "raw rows"
+        title = items.title_of_raw
         announce(title)
         bases.append(Inputs("raw", title, raw_items(items, _scale(items, config, start))))
     work.advance("reading", len(items))

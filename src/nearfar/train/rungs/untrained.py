@@ -17,6 +17,7 @@ from torch import nn
 from ...data import Dataset
 from ...deep.networks.embedder import Embedder
 from ...deep.networks.identity import Identity
+from ...deep.networks.sound_trunk import LogMel
 from ...deep.networks.standardize import Standardize
 from ...deep.networks.weights import NETWORK
 from ...deep.networks.whiten import Whiten
@@ -70,10 +71,13 @@ class UntrainedModel:
         settings: dict[str, Any] = {"trunk": "identity"}
         if are_reduced(items):
             settings |= {"image_size": RAW_SIDE, "resize": RAW_SIDE, "squash": False}
+        if items.kind == "sound":
+            settings = {"trunk": "log_mel"}
         config = config.replace(**settings)
         shape = item_shape(items, config)
-        embedder = Embedder(Identity(prod(shape)), None, scale=scale if isinstance(scale, Standardize) else None)
-        title = "raw pixels" if items.kind == "image" else "raw rows"
+        trunk = LogMel(*shape) if items.kind == "sound" else Identity(prod(shape))
+        embedder = Embedder(trunk, None, scale=scale if isinstance(scale, Standardize) else None)
+        title = items.title_of_raw
         return cls(embedder.eval(), config, title, shape, settings)
 
     @classmethod
@@ -121,7 +125,7 @@ class UntrainedModel:
     def features(self, items: Dataset) -> Floats:
         """Embed items without the closed form, (n, d)."""
         sizes = sizes_of(self.config)
-        if isinstance(self.embedder.trunk, Identity):
+        if isinstance(self.embedder.trunk, Identity | LogMel):
             return embed(self.embedder, items, layer="pooled", **sizes)
         return all_rows(cached_features(self.embedder, items, **sizes))
 
