@@ -3,6 +3,7 @@
 import inspect
 import re
 import sys
+import tomllib
 from pathlib import Path
 
 from sphinx.domains.python import PyObject
@@ -40,6 +41,8 @@ html_title = "nearfar"
 html_favicon = "style/icon.svg"
 html_static_path = ["style"]
 html_css_files = ["tables.css"]
+html_js_files = ["copy.js"]
+highlight_language = "default"
 smartquotes_action = "De"  # quotes stay as they are: primes of formulas
 exclude_patterns = ["_build"]
 autodoc_member_order = "bysource"
@@ -60,6 +63,10 @@ DRAWING = (
 )
 """Examples that take seconds and draw their result. The others are not run here, and name a picture."""
 
+
+URLS = tomllib.loads((HERE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"].get("urls", {})
+if "Repository" in URLS:  # furo then shows how to edit a page
+    html_theme_options = {"source_repository": URLS["Repository"], "source_branch": "main", "source_directory": "docs/"}
 
 figure_file = FigureFile()
 sphinx_gallery_conf = {
@@ -93,6 +100,15 @@ def show_settings(app, what, name, obj, options, signature, returns):
     return None
 
 
+def unreleased():
+    """Return what `changes/` announces, as the next release will list it."""
+    lines = ["## Since the last release", ""]
+    for kind in ("added", "changed", "fixed"):
+        texts = [path.read_text(encoding="utf-8").strip() for path in (HERE.parent / "changes").glob(f"*.{kind}.md")]
+        lines += [f"### {kind.capitalize()}", "", *sorted(texts), ""]
+    return "\n".join(lines).replace("](docs/", "](")
+
+
 def setup(app):
     import figures
     import method_figures
@@ -103,6 +119,8 @@ def setup(app):
     theory_figures.write(HERE / "pictures")
     method_figures.write(HERE / "pictures" / "methods")
     reference.write(HERE / "reference", method_figures.captions())
+    (HERE / "_build").mkdir(exist_ok=True)
+    (HERE / "_build" / "unreleased.md").write_text(unreleased(), encoding="utf-8")  # which changelog.md includes
     for field in PyObject.doc_field_types:
         if field.name == "variable":
             field.label = "Attributes"  # as numpydoc calls them; Sphinx writes "Variables"

@@ -323,6 +323,90 @@ def gains_of_families() -> Figure:
     return figure
 
 
+SETTINGS = (
+    ("Every loss with default settings on Omniglot", "MAP@R", "trained from scratch\non characters"),
+    (
+        "Every loss on frozen features of photos",
+        "MAP@R beyond the whitening",
+        "a linear layer on frozen\nfeatures of photos",
+    ),
+    (
+        "Fine-tuning on photos with several objectives",
+        "MAP@R beyond whitened",
+        "a pretrained network,\nfine-tuned on photos",
+    ),
+)
+"""Sections of `results.md`, the column that is drawn, and what was done."""
+
+
+def scores_of_losses(page: str, section: str, column: str) -> dict[str, tuple[float, float]]:
+    """Read a column of the tables of a section: the mean and the half-width of its interval for each single loss."""
+    text = re.split(rf"^## {re.escape(section)}$", page, flags=re.M)[1]
+    found: dict[str, tuple[float, float]] = {}
+    names: list[str] = []
+    for line in re.split(r"^##? ", text, flags=re.M)[0].splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if column in cells:
+            names = cells
+        loss = re.fullmatch(r"`(\w+)\([^()]*\)`", cells[0])
+        score = re.match(r"([-+]?[\d.]+) ± ([\d.]+)", cells[names.index(column)]) if loss and names else None
+        if loss and score and BY_NAME[loss[1]].kind in ("loss", "composition"):
+            found.setdefault(loss[1], (float(score[1]), float(score[2])))
+    return found
+
+
+def losses_compared() -> Figure:
+    """The losses that were measured in all three settings: means and 95% intervals."""
+    page = (Path(__file__).parent / "results.md").read_text(encoding="utf-8")
+    tables = [scores_of_losses(page, section, column) for section, column, _ in SETTINGS]
+    names = sorted(set.intersection(*map(set, tables)), key=lambda name: tables[2][name][0])
+    figure = Figure(figsize=(7.2, 0.9 + 0.27 * len(names)), layout="constrained")
+    panels = figure.subplots(1, len(SETTINGS), sharey=True)
+    for axes, table, (_, column, title), color in zip(panels, tables, SETTINGS, COLORS, strict=False):
+        means, halves = np.array([table[name] for name in names]).T
+        axes.errorbar(means, range(len(names)), xerr=halves, fmt="o", color=color, markersize=5, elinewidth=2)
+        if "beyond" in column:
+            axes.axvline(0, color=GRAY, linewidth=1, linestyle=":")
+        axes.set_title(title, fontsize=10)
+        axes.set_xlabel(column.replace("beyond the whitening", "beyond whitening"), fontsize=9)
+        axes.tick_params(colors=GRAY, labelsize=9)
+        axes.grid(axis="x", alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.patch.set_alpha(0.0)
+    panels[0].set_yticks(range(len(names)), names)
+    return figure
+
+
+def times_of_losses() -> Figure:
+    """How many times as long the losses of pytorch-metric-learning take, by the size of the batch."""
+    page = (Path(__file__).parent / "results.md").read_text(encoding="utf-8")
+    text = re.split(r"^### Losses compared with pytorch-metric-learning$", page, flags=re.M)[1]
+    rows = re.findall(
+        r"^\| (\w[^|]*?)(?: \*)? \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|", re.split(r"^##", text, flags=re.M)[0], re.M
+    )
+    figure = Figure(figsize=(7.2, 3.6), layout="constrained")
+    axes = figure.subplots()
+    shown = ("Triplet, all", "Triplet, hard", "Contrastive", "Margin, hard", "N-pair", "NCA")
+    ends = {}
+    for (name, *ratios), color in zip([row for row in rows if row[0] in shown], COLORS, strict=False):
+        values = [float(ratio) for ratio in ratios]
+        axes.plot([128, 512, 2048], values, color=color, marker="o", linewidth=1.8)
+        ends[name] = (values[-1], color)
+    height = -np.inf
+    for name, (value, color) in sorted(ends.items(), key=lambda end: end[1][0]):
+        height = max(np.log10(value), height + 0.1)  # so that names do not overlap
+        axes.annotate(name, (2048, 10**height), xytext=(8, 0), textcoords="offset points", va="center", color=color)
+    axes.axhline(1, color=GRAY, linewidth=1, linestyle=":")
+    axes.set(xscale="log", yscale="log", xlabel="items in a batch", ylabel="time of the peer / time of nearfar")
+    axes.set_xticks([128, 512, 2048], ["128", "512", "2,048"])
+    axes.set_yticks([1, 2, 5, 10, 20, 50, 100], ["1", "2", "5", "10", "20", "50", "100"])
+    axes.minorticks_off()
+    axes.tick_params(colors=GRAY)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.patch.set_alpha(0.0)
+    return figure
+
+
 def two_processes(call: str, shards: bool = False) -> Figure:
     """Two processes that train one network: each embeds its part of a batch, and both see all embeddings."""
     figure = Figure(figsize=(4.0, 2.8), layout="constrained")
@@ -386,6 +470,8 @@ FIGURES = {
     "which_loss": which_loss,
     "which_learner": which_learner,
     "gains_of_families": gains_of_families,
+    "losses_compared": losses_compared,
+    "times_of_losses": times_of_losses,
     "products": products,
     "rungs": rungs,
     "before_and_after": before_and_after,

@@ -7,6 +7,7 @@ that no page has to name the address of another.
 from __future__ import annotations
 
 import re
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +168,83 @@ def shorten_names(app: Any, document: nodes.document) -> None:
                 arguments.parent.remove(arguments)
 
 
+SHELL = re.compile(r"(#.*\n|\s*\n)*\s*(nearfar|pip|python3?|make|conda|git|docker|curl|OMP_NUM_THREADS|torchrun) ?")
+"""How a block begins that is for a shell, though its page does not say it."""
+
+
+def mark_shell(app: Any, document: nodes.document) -> None:
+    """Highlight blocks of commands as shell, and others without a language as plain text."""
+    for block in document.findall(nodes.literal_block):
+        if block.get("language", "default") in ("default", "none", "shell"):
+            shell = block.get("language") == "shell" or SHELL.match(block.astext())
+            block["language"] = "bash" if shell else "text"
+
+
+class LinkTerms(SphinxPostTransform):
+    """Makes a link of the first use of each word of the glossary on a page of the guides."""
+
+    default_priority = 710
+
+    def run(self, **kwargs: Any) -> None:
+        here = self.env.docname
+        terms = {
+            name: anchor
+            for name, _, kind, page, anchor, _ in self.env.get_domain("std").get_objects()
+            if kind == "term" and page == "glossary" and name in FIRST_USES
+        }
+        if "/" in here or here in ("glossary", "index", "changelog", "contributing", "security"):
+            return
+        for text in list(self.document.findall(nodes.Text)):
+            if not isinstance(text.parent, nodes.paragraph) or has_parent(text, nodes.table, nodes.figure):
+                continue
+            for name in list(terms):
+                found = re.search(rf"(?<![\w-]){re.escape(name)}s?(?![\w-])", text)
+                if found is None:
+                    continue
+                address = f"{self.app.builder.get_relative_uri(here, 'glossary')}#{terms.pop(name)}"
+                link = nodes.reference(found[0], found[0], internal=True, refuri=address, classes=["term"])
+                after = nodes.Text(text[found.end() :])
+                text.parent.replace(text, [nodes.Text(text[: found.start()]), link, after])
+                break  # the rest of this text is another node now
+
+
+FIRST_USES = {
+    *("anchor", "chance level", "checkpoint", "closed form", "embedding", "gallery", "held-out classes", "learner"),
+    *("Mahalanobis metric", "margin", "miner", "objective", "proxy", "recipe", "regularizer", "sampler", "trunk"),
+    *("unseen classes", "whitening"),
+}
+"""Words of the glossary that are linked; the others are too common."""
+
+
+def describe_page(app: Any, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """Give search engines and previews of links the first sentences of a page."""
+    first = next(iter(doctree.findall(nodes.paragraph)), None) if doctree is not None else None
+    if first is None:
+        return
+    text = escape(" ".join(first.astext().split())[:200], quote=True)
+    title = escape(context.get("title", ""), quote=True)
+    context["metatags"] = context.get("metatags", "") + (
+        f'<meta name="description" content="{text}">\n'
+        f'<meta property="og:title" content="{title}">\n<meta property="og:description" content="{text}">\n'
+    )
+
+
+def write_llms(app: Any, error: Exception | None) -> None:
+    """Write `llms.txt`, a list of the pages with their titles, for programs that read the documentation."""
+    if error is not None or app.builder.format != "html":
+        return
+    guides = [page for page in sorted(app.env.found_docs) if "/" not in page]
+    lines = [
+        f"# {app.config.project}",
+        "",
+        "> Metric learning in Python: losses, learners, training, evaluation, search.",
+        "",
+    ]
+    lines += [f"- [{app.env.titles[page].astext()}]({app.builder.get_target_uri(page)})" for page in guides]
+    lines += [f"- [Methods and reference]({app.builder.get_target_uri('reference/index')})", ""]
+    (Path(app.outdir) / "llms.txt").write_text("\n".join(lines), encoding="utf-8")
+
+
 def name_headings(app: Any, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
     """Tell screen readers the level of the captions in the menu, which the theme leaves out."""
     menu = context.get("furo_navigation_tree")
@@ -178,6 +256,10 @@ def setup(app: Any) -> dict[str, bool]:
     app.add_config_value("shared_titles", {}, "env")
     app.add_post_transform(LinkNames)
     app.add_post_transform(InlineDrawings)
+    app.add_post_transform(LinkTerms)
     app.connect("doctree-read", shorten_names)
+    app.connect("doctree-read", mark_shell)
+    app.connect("html-page-context", describe_page)
+    app.connect("build-finished", write_llms)
     app.connect("html-page-context", name_headings, priority=900)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

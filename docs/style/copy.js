@@ -1,0 +1,21 @@
+// A button on each block of code copies it, without prompts.
+document.addEventListener("DOMContentLoaded", () => {
+  for (const block of document.querySelectorAll("div.highlight")) {
+    const code = block.querySelector("pre");
+    if (!code || block.closest(".output")) continue;
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "copy";
+    button.textContent = "Copy";
+    button.addEventListener("click", async () => {
+      const lines = code.textContent.replace(/\n$/, "").split("\n");
+      const prompted = lines.filter(line => /^(>>>|\.\.\.|\$)( |$)/.test(line));
+      const text = (prompted.length ? prompted.map(line => line.replace(/^\S+ ?/, "")) : lines).join("\n");
+      await navigator.clipboard.writeText(text);
+      button.textContent = "Copied";
+      setTimeout(() => { button.textContent = "Copy"; }, 1200);
+    });
+    block.append(button);
+    code.tabIndex = 0;  // a block that scrolls can be scrolled by keys
+  }
+});

@@ -1,0 +1,130 @@
+"""What readers look for on the site leads to the page that answers it."""
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parent.parent / "docs"
+SHOWN = 3  # results at the top, among which the page must be
+TITLE, PART_OF_TITLE, WORD = 15, 7, 5  # what the search of Sphinx gives a page for a word in its titles, or in its text
+STOP = re.findall(
+    r"\w+",
+    "a and are as at be but by for if in into is it near no not of on or such that the their then there "
+    "these they this to was will with how do i my what why which when where can does",
+)
+PHRASES = {
+    "install": "install",
+    "install cuda": "install",
+    "install windows": "install",
+    "macos": "install",
+    "conda": "install",
+    "pip extras": "install",
+    "cpu only torch": "install",
+    "offline install": "install",
+    "upgrade": "install",
+    "quick start": "first",
+    "first model": "first",
+    "tutorial": "first",
+    "what is an embedding": "basics",
+    "what do the scores mean": "evaluation",
+    "nan loss": "troubleshooting",
+    "loss constant": "troubleshooting",
+    "loss not decreasing": "troubleshooting",
+    "collapse": "troubleshooting",
+    "out of memory": "troubleshooting",
+    "training slow": "troubleshooting",
+    "worse than raw": "troubleshooting",
+    "import error": "troubleshooting",
+    "no module named": "troubleshooting",
+    "faq": "faq",
+    "questions": "faq",
+    "license": "faq",
+    "need a gpu": "faq",
+    "reproducible": "faq",
+    "how many images": "faq",
+    "vector database": "faq",
+    "glossary": "glossary",
+    "trunk": "glossary",
+    "anchor": "glossary",
+    "cite": "cite",
+    "bibtex": "cite",
+    "changelog": "changelog",
+    "release notes": "changelog",
+    "contributing": "contributing",
+    "add a method": "contributing",
+    "vulnerability": "security",
+    "security": "security",
+    "which loss": "objectives",
+    "own loss": "objectives",
+    "miner": "objectives",
+    "which learner": "which",
+    "fine-tuning": "training",
+    "pretrained weights": "training",
+    "resume": "training",
+    "onnx export": "training",
+    "shell completion": "training",
+    "several gpus": "gpus",
+    "threshold": "evaluation",
+    "verification": "evaluation",
+    "identification": "evaluation",
+    "duplicates": "searching",
+    "wrong labels": "searching",
+    "approximate search": "searching",
+    "milvus": "service",
+    "faces": "faces",
+    "pytorch-metric-learning": "switching",
+    "csv columns": "data",
+    "zip archives": "data",
+    "few-shot": "items",
+    "kernel": "learners",
+}
+
+
+def words_of(text):
+    """Return the words of a text without endings, roughly as the index of Sphinx has them."""
+    words = re.findall(r"\w+", text.lower())
+    return {re.sub(r"(ies|y)$", "i", re.sub(r"(ing|ed|es|s|e)$", "", word)) for word in words if word not in STOP}
+
+
+@cache
+def pages():
+    """Return the words of each guide: those of its title, of its headings, and of its text."""
+    found = {}
+    for path in DOCS.glob("*.md"):
+        text = path.read_text()
+        included = re.findall(r"^```\{include\} \.\./(\S+)$", text, re.M)
+        text = "\n".join([text, *((DOCS.parent / name).read_text() for name in included)])
+        headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", text, flags=re.S | re.M), re.M)
+        headings += (
+            re.findall(r"^(\w.*)\n  \w", text, re.M) if path.stem == "glossary" else []
+        )  # terms are in the index
+        found[path.stem] = words_of(headings[0]), words_of(" ".join(headings[1:])), words_of(text)
+    return found
+
+
+def results(phrase):
+    """Return the guides that have all words of a phrase, the best first."""
+    wanted = words_of(phrase)
+    scores = {}
+    for name, (title, headings, text) in pages().items():
+        if wanted <= text | title | headings:
+            scores[name] = sum(
+                TITLE * (word in title) + PART_OF_TITLE * (word in headings) + WORD * (word in text) for word in wanted
+            )
+    return sorted(scores, key=lambda name: -scores[name])
+
+
+def test_there_are_sixty_phrases():
+    assert len(PHRASES) >= 60
+
+
+@pytest.mark.parametrize("phrase", PHRASES)
+def test_a_phrase_leads_to_the_page_that_answers_it(phrase):
+    found = results(phrase)
+    assert PHRASES[phrase] in found[:SHOWN], found
+
+
+def test_a_phrase_that_no_page_has_is_not_found():
+    assert not results("zeppelin maintenance")
