@@ -284,8 +284,8 @@ def trained_cell(member: Member, split: int, minutes: float | None, folder: Path
     found: dict[str, Any] = {"seconds": round(time.process_time() - start, 1)}
     found |= scores_of(evaluate_run(run, clustering=False).scores)
     found |= {"wall_seconds": round(time.monotonic() - began, 1), "kept": kept_of(folder)}
-    if (folder / "choice.json").is_file():
-        choice = json.loads((folder / "choice.json").read_text(encoding="utf-8"))
+    choice = json.loads((folder / "choice.json").read_text(encoding="utf-8"))
+    if choice["classes"]:  # otherwise, the ladder has chosen, or nothing could be held out
         held_out = {one["name"]: [round(one["map_at_r"], 4), *one["gain"]] for one in choice["candidates"]}
         found |= {"held_out_classes": choice["classes"], "held_out": held_out}
         if choice["kept"] != "trained":
