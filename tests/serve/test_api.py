@@ -672,3 +672,29 @@ def test_the_command_serves_an_old_index_with_a_new_model(folder, monkeypatch):
         assert {one["class"] for one in answer.json()["neighbors"]} == {color}
     with pytest.raises(ValueError, match=r"^adapter: also give run="):
         open_app(folder / "old.index", run=None, token="", **options)
+
+
+def test_an_index_of_sounds_is_searched_by_sound(tmp_path, monkeypatch):
+    soundfile = pytest.importorskip("soundfile")
+    from nearfar.index import build
+    from nearfar.serve import open_app
+    from tests.deep.test_sound_trunks import package_file
+
+    monkeypatch.chdir(tmp_path)
+    seconds = np.arange(3200) / 16_000
+    for pitch in (300, 600):
+        (tmp_path / "tones" / str(pitch)).mkdir(parents=True)
+        for i in range(2):
+            wave = np.sin(2 * np.pi * (pitch + i) * seconds)
+            soundfile.write(tmp_path / "tones" / str(pitch) / f"{i}.wav", wave, 16_000)
+    build(f"ge2e:{package_file(tmp_path / 'pretrained.pt')}", "tones", tmp_path / "tones.index")
+    app = open_app(tmp_path / "tones.index", run=None, wrong=tmp_path / "x.csv", hosts=["127.0.0.1"], token="")
+    client = TestClient(app, base_url=BASE)
+    about = client.get("/api/about").json()
+    assert (about["sounds"], about["images"], about["pictures"]) == (True, False, True)
+    content = (tmp_path / "tones" / "600" / "1.wav").read_bytes()
+    assert names(client.post("/api/search?k=1", content=content)) == ["tones/600/1.wav"]
+    for bad in (b"no sound", picture((1, 2, 3))):
+        answer = client.post("/api/search", content=bad)
+        assert (answer.status_code, "not a sound" in answer.text) == (415, True)
+    assert client.get("/api/picture?name=tones/600/1.wav&side=64").headers["content-type"] == "image/jpeg"

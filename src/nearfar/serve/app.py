@@ -181,14 +181,12 @@ class Api:
         query = SearchQuery.of(request)
         kind = request.headers.get("content-type", "").partition(";")[0].strip()
         if kind.startswith("multipart/"):
-            raise HTTPException(
-                415, "expected the image itself as the body (curl --data-binary @query.jpg), got a form"
-            )
+            raise HTTPException(415, "expected the file itself as the body (curl --data-binary @query.jpg), got a form")
         if kind == JSON:
             return await self._search_numbers(request, query)
         async with self._body(request, self.limits.upload_bytes) as data:
             if not data:
-                raise HTTPException(400, "the body is empty; expected an image")
+                raise HTTPException(400, "the body is empty; expected an image or a sound")
             pixels = await _in_thread(lambda: self.collection.check_image(data, self.limits.upload_pixels))
             async with self.decodings.turn(pixels):
                 if await request.is_disconnected():

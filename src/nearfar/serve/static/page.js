@@ -163,9 +163,15 @@ function search(question) {
   });
 }
 
-function byImage(file) {
+// What people drop and choose: photos, or sounds where the model of the index hears.
+function wanted() {
+  return about.sounds ? { kind: "audio/", noun: "sound" } : { kind: "image/", noun: "photo" };
+}
+
+function byFile(file) {
   if (!file) return;
-  if (file.type && !file.type.startsWith("image/")) return say(`${file.name} is no image.`, true);
+  const { kind, noun } = wanted();
+  if (file.type && !file.type.startsWith(kind)) return say(`${file.name} is no ${about.sounds ? noun : "image"}.`, true);
   if (file.size > about.upload_bytes) return say(`${file.name} is larger than ${about.upload_bytes / 1e6} MB.`, true);
   at("text").value = "";
   showQuery(URL.createObjectURL(file), file.name);
@@ -178,7 +184,7 @@ function showQuery(source, name) {
   at("preview").src = source;
   at("preview").hidden = false;
   at("drop-icon").setAttribute("hidden", "");
-  at("drop-text").textContent = "Drop, paste or choose another photo";
+  at("drop-text").textContent = `Drop, paste or choose another ${wanted().noun}`;
   at("preview-name").textContent = `Searched by: ${name}`;
 }
 
@@ -189,7 +195,7 @@ function forgetImage() {
   at("preview").removeAttribute("src");
   at("preview").hidden = true;
   at("drop-icon").removeAttribute("hidden");
-  at("drop-text").textContent = "Drop a photo here, paste one, or choose a file";
+  at("drop-text").textContent = `Drop a ${wanted().noun} here, paste one, or choose a file`;
   at("preview-name").textContent = "";
 }
 
@@ -269,17 +275,17 @@ async function suggest() {
 
 function listen() {
   at("drop").addEventListener("click", () => at("file").click());
-  at("file").addEventListener("change", () => byImage(at("file").files[0]));
+  at("file").addEventListener("change", () => byFile(at("file").files[0]));
   for (const kind of ["dragover", "drop"]) document.addEventListener(kind, (event) => event.preventDefault());
   document.addEventListener("dragover", () => at("drop").classList.add("over"));
   document.addEventListener("dragleave", () => at("drop").classList.remove("over"));
   document.addEventListener("drop", (event) => {
     at("drop").classList.remove("over");
-    if (about.images) byImage(event.dataTransfer.files[0]);
+    if (about.images || about.sounds) byFile(event.dataTransfer.files[0]);
   });
   document.addEventListener("paste", (event) => {
-    const file = [...event.clipboardData.files].find((one) => one.type.startsWith("image/"));
-    if (file && about.images) byImage(file);
+    const file = [...event.clipboardData.files].find((one) => one.type.startsWith(wanted().kind));
+    if (file && (about.images || about.sounds)) byFile(file);
   });
   at("preview").addEventListener("error", () => (at("preview").hidden = true));
   at("item").addEventListener("close", () => opened && opened.line.firstChild.focus()); // its card may be a new one
@@ -305,9 +311,14 @@ async function start() {
   at("title").textContent = about.name;
   document.title = `${about.name} · nearfar`;
   at("about").textContent = `${about.items.toLocaleString("en")} items, ${about.classes.toLocaleString("en")} classes, ${about.distance} distance, ${about.engine}`;
-  at("ask-image").hidden = !about.images;
+  at("ask-image").hidden = !(about.images || about.sounds);
+  if (about.sounds) {
+    at("file").accept = "audio/*";
+    at("file").setAttribute("aria-label", "Choose a sound");
+    at("drop-text").textContent = `Drop a ${wanted().noun} here, paste one, or choose a file`;
+  }
   at("ask-text").hidden = !about.text;
-  at("ask-none").hidden = about.images || about.text;
+  at("ask-none").hidden = about.images || about.sounds || about.text;
   at("class-field").hidden = about.classes === 0;
   for (const column of Object.keys(about.columns).filter((one) => one !== "name")) {
     const option = make("option", "", column === "label" ? "class" : column);
