@@ -1,54 +1,26 @@
 """Small models of every kind, made on the spot."""
 
 import csv
-import json
 
 import numpy as np
 import pytest
 
+from ..towers import write_bert, write_clip
+
 WORDS = ["[PAD]", "[UNK]", "red", "green", "blue", "dark", "bright", "[EOS]", "[BOS]"]
-SMALL = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
-TEXT = SMALL | {"vocab_size": 9, "max_position_embeddings": 6, "pad_token_id": 0}
 COLORS = {"red": (220, 20, 20), "green": (20, 220, 20), "blue": (20, 20, 220)}
-
-
-def write_tokenizer(folder):
-    tokenizers = pytest.importorskip("tokenizers")
-    words = {word: number for number, word in enumerate(WORDS)}
-    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
-    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    made.save(str(folder / "tokenizer.json"))
 
 
 @pytest.fixture(scope="session")
 def bert(transformers, tmp_path_factory):
     """A text encoder of transformers."""
-    import torch
-
-    folder = tmp_path_factory.mktemp("bert")
-    torch.manual_seed(0)
-    config = transformers.BertConfig(**TEXT, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    transformers.BertModel(config, add_pooling_layer=False).save_pretrained(folder)
-    write_tokenizer(folder)
-    return folder
+    return write_bert(transformers, tmp_path_factory.mktemp("bert"), WORDS)
 
 
 @pytest.fixture(scope="session")
 def clip(transformers, tmp_path_factory):
     """An encoder of photos and texts of transformers."""
-    import torch
-
-    folder = tmp_path_factory.mktemp("clip")
-    torch.manual_seed(0)
-    text = TEXT | {"eos_token_id": 7, "bos_token_id": 8}
-    vision = SMALL | {"image_size": 16, "patch_size": 8}
-    config = transformers.CLIPConfig(text_config=text, vision_config=vision, projection_dim=6)
-    transformers.CLIPModel(config).save_pretrained(folder)
-    size = {"size": {"shortest_edge": 16}, "crop_size": {"height": 16, "width": 16}, "do_center_crop": True}
-    pixels = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "resample": 2}
-    (folder / "preprocessor_config.json").write_text(json.dumps(size | pixels))
-    write_tokenizer(folder)
-    return folder
+    return write_clip(transformers, tmp_path_factory.mktemp("clip"), WORDS)
 
 
 @pytest.fixture(scope="session")

@@ -32,59 +32,35 @@ from nearfar.train.run import RunFolder
 
 from ..conftest import prepare_transformers
 from ..processes import run_in_processes
+from ..towers import PIXELS, SMALL, text_settings, write_bert, write_clip, write_tokenizer
 
-tokenizers = pytest.importorskip("tokenizers")
+pytest.importorskip("tokenizers")
 
 COLORS = {"red": (220, 20, 20), "green": (20, 220, 20), "blue": (20, 20, 220), "gray": (120, 120, 120)}
 WORDS = ["[PAD]", "[UNK]", "dark", "bright", *COLORS, "[EOS]", "[BOS]"]
-SMALL = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
-TEXT = SMALL | {"vocab_size": 10, "max_position_embeddings": 6, "pad_token_id": 0}
-
-
-def write_tokenizer(folder):
-    made = tokenizers.Tokenizer(
-        tokenizers.models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]")
-    )
-    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    made.save(str(folder / "tokenizer.json"))
 
 
 @pytest.fixture(scope="module")
 def bert(transformers, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("bert")
-    torch.manual_seed(0)
-    config = transformers.BertConfig(**TEXT, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    transformers.BertModel(config, add_pooling_layer=False).save_pretrained(folder)
-    write_tokenizer(folder)
-    return folder
+    return write_bert(transformers, tmp_path_factory.mktemp("bert"), WORDS)
 
 
 @pytest.fixture(scope="module")
 def clip(transformers, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("clip")
-    torch.manual_seed(0)
-    text = TEXT | {"eos_token_id": 8, "bos_token_id": 9}
-    vision = SMALL | {"image_size": 16, "patch_size": 8}
-    model = transformers.CLIPModel(transformers.CLIPConfig(text_config=text, vision_config=vision, projection_dim=6))
-    model.save_pretrained(folder)
-    size = {"size": {"shortest_edge": 16}, "crop_size": {"height": 16, "width": 16}, "do_center_crop": True}
-    pixels = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "resample": 2}
-    (folder / "preprocessor_config.json").write_text(json.dumps(size | pixels))
-    write_tokenizer(folder)
-    return folder
+    return write_clip(transformers, tmp_path_factory.mktemp("clip"), WORDS)
 
 
 @pytest.fixture(scope="module")
 def siglip(transformers, tmp_path_factory):
     folder = tmp_path_factory.mktemp("siglip")
     torch.manual_seed(0)
-    config = transformers.SiglipConfig(text_config=TEXT, vision_config=SMALL | {"image_size": 16, "patch_size": 8})
-    transformers.SiglipModel(config).save_pretrained(folder)
-    size = {"size": {"height": 16, "width": 16}, "do_resize": True, "resample": 2}
-    (folder / "preprocessor_config.json").write_text(
-        json.dumps(size | {"image_mean": [0.5] * 3, "image_std": [0.5] * 3})
+    config = transformers.SiglipConfig(
+        text_config=text_settings(WORDS), vision_config=SMALL | {"image_size": 16, "patch_size": 8}
     )
-    write_tokenizer(folder)
+    transformers.SiglipModel(config).save_pretrained(folder)
+    size = {"size": {"height": 16, "width": 16}, "do_resize": True}
+    (folder / "preprocessor_config.json").write_text(json.dumps(size | PIXELS))
+    write_tokenizer(folder, WORDS)
     return folder
 
 
@@ -324,7 +300,7 @@ def test_a_run_of_photos_alone_says_that_it_knows_no_words(table, tmp_path, caps
     code, told = command(monkeypatch, capsys, "search", tmp_path / "some.index", "red shoes")
     assert code == 2
     assert "it cannot be searched as a text, because" in told
-    assert "has no text tower; train one with --text-trunk" in told
+    assert "has no text tower; train one with `nearfar train --text-trunk`" in told
 
 
 def test_chunks_give_the_weights_of_whole_batches(bert, table, tmp_path):

@@ -199,7 +199,7 @@ def open_query(
     except FileNotFoundError as error:
         if Path(query).exists() or "image" not in takes:
             raise
-        no_texts = f"because {made_by} has no text tower; train one with text_trunk="
+        no_texts = f"because {made_by} has no text tower; train one with `nearfar train --text-trunk`"
         raise FileNotFoundError(f"{error}; it cannot be searched as a text, {no_texts}") from error
 
 
