@@ -428,16 +428,16 @@ def test_errors_of_images_in_a_parquet_table(tmp_path):
         (
             "file,label\nx.png,1\ny.png,2\n",
             "column 'file' has 'x.png' in row 1, but features must be numbers; encode the column or remove it. Give "
-            "the column of the classes with --label, and that of the names of rows with --name; put texts for a text "
+            "the column of the classes with label=, and that of the names of rows with name=; put texts for a text "
             "model into a column `text`, and paths of images into `path`. The table has file,label",
         ),
         (
             "image,class\nclass0/0.png,a\nclass0/1.png,b\n",
             "column 'image' holds paths of image files; rename it to path, and the column of the classes to label (or "
-            "give it with --label NAME, label=NAME in Python). The table has image,class",
+            "give it with label=NAME). The table has image,class",
         ),
         ("species,filename,label\nred,class0/0.png,a\n", "column 'filename' holds paths of image files; rename it"),
-        ("path,class\n" + ROWS, "has no column 'label'; give the column of the classes with --label NAME"),
+        ("path,class\n" + ROWS, "has no column 'label'; give the column of the classes with label=NAME"),
         ("path,kind\n" + ROWS, "it has path,kind; first rows: class0/0.png,a |"),
         (
             "path,label\nclass0/0.png,1\nclass0/1.png\n",
@@ -679,8 +679,8 @@ def test_true_and_false_are_numbers(tmp_path):
         ("width,height\n", "has no rows"),
         (
             "width,height\n1,2\n",
-            "has no column of classes (label, class, target, y); give the column of the classes with --label NAME, or "
-            "label=NAME in Python; it has width,height; first rows: 1,2",
+            "has no column of classes (label, class, target, y); give the column of the classes with label=NAME; "
+            "it has width,height; first rows: 1,2",
         ),
         (
             ",".join(f"f{i}" for i in range(30)) + "\n" + ",".join("1" * 30) + "\n",

@@ -114,7 +114,7 @@ def test_it_is_recommended_where_classes_are_few(source, tmp_path, capsys, monke
     assert not any("--split" in remark or "classes, so" in remark for remark in closed.remarks)
     assert not any("are in training or validation and in the test" in remark for remark in closed.remarks)
     np.savez(tmp_path / "two.npz", X=np.eye(8, dtype=np.float32), y=list("ab") * 4)
-    assert any("every class, pass --split rows" in remark for remark in inspect_data(tmp_path / "two.npz").remarks)
+    assert any("every class, pass split='rows'" in remark for remark in inspect_data(tmp_path / "two.npz").remarks)
     code, out, _ = run(capsys, monkeypatch, "inspect", source, "--split", "rows")
     assert (code, "closed set" in out) == (0, True)
 

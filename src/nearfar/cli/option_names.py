@@ -14,7 +14,7 @@ SET = "--set "
 WITH_SETTINGS = ("train", "compare")
 ARGUMENT = re.compile(
     r"""(?<!\w)'(?:[^'\\]|\\.)*'|"[^"]*"|`[^`]*`"""  # what is quoted, such as the text of a loss, stays as it is
-    r"""|(?<![\w.(-])(?P<name>[a-z]\w*)=(?P<value>True\b|False\b|'[^']*'|[\w./:-]+|(?![\w('"\[{]))"""
+    r"""|(?<![\w.-])(?<!\w\()(?P<name>[a-z]\w*)=(?P<value>True\b|False\b|'[^']*'|[\w./:-]+|(?![\w('"\[{]))"""
 )
 FIRST = re.compile(r"(?P<name>[a-z]\w*)(?=: )")
 
@@ -36,6 +36,8 @@ def with_option_names(message: str, options: Mapping[str, str], flags: Collectio
     >>> options = {"dims": "--dims", "add": "--add"}
     >>> with_option_names("dims: expected 1 or more; leave out add=True", options, flags=["--add"])
     '--dims: expected 1 or more; leave out --add'
+    >>> with_option_names("no such trunk (add=True), not in Loss(dims=3)", options, flags=["--add"])
+    'no such trunk (--add), not in Loss(dims=3)'
     >>> with_option_names("give the classes with label='NAME', not \\"label='x'\\"", {"label": "--label"})
     'give the classes with --label NAME, not "label=\\'x\\'"'
     """

@@ -97,7 +97,7 @@ def _trunk_of_sounds(config: TrainConfig) -> dict[str, Any]:
     """Return the trunk of sounds for "auto": with a file of weights, the encoder that has one."""
     if config.pretrained is True:
         detail = "no encoder of sounds has weights by this name; name a trunk, such as ge2e with a file of weights"
-        raise TrainError(f"config: pretrained: {detail} (--trunk)")
+        raise TrainError(f"config: pretrained: {detail} (trunk=)")
     return {"trunk": "ge2e" if config.weights_file else "mel_cnn"}
 
 

@@ -93,7 +93,7 @@ def _padded(dataset: Dataset, length: int) -> Dataset:
 
 
 def with_pieces(task: Task, config: TrainConfig) -> Task:
-    """Return a task of sounds that are cut into pieces as long as a config says."""
+    """Return a task of sounds that are cut into pieces as long as a config sets."""
     assert config.seconds is not None
     samples = round(config.seconds * SOUND_RATE)
     sets: dict[str, Any] = {

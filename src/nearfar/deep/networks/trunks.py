@@ -20,12 +20,15 @@ from ...trust import OwnCodeError, import_own, is_defined_in, is_ones_own
 from . import timm_trunk, transformers_trunk
 from .bn_inception import BNInception
 from .conv4 import Conv4
+from .ge2e import GE2E
 from .googlenet import GoogLeNet
 from .hubs import Start
 from .identity import Identity
+from .mel_cnn import MelCNN
 from .mlp import MLP
 from .preprocessing import OVERRIDES, Preprocessing, of_factory
 from .resnet50 import ResNet50
+from .sound_trunk import LogMel
 from .spd_trunk import SPDTrunk
 from .text_settings import OPTIONS
 from .timm_trunk import TimmTrunk
@@ -321,58 +324,45 @@ def _makes_trunks(candidate: Any, module: str) -> bool:
 
 
 def _conv4(shape: Shape, **options: Any) -> nn.Module:
-
     return Conv4(_channels("conv4", shape), **options)
 
 
 def _mlp(shape: Shape, **options: Any) -> nn.Module:
-
     return MLP(prod(shape), **options)
 
 
 def _identity(shape: Shape, **options: Any) -> nn.Module:
-
     return Identity(prod(shape), **options)
 
 
 def _bn_inception(shape: Shape, **options: Any) -> nn.Module:
-
     _channels("bn_inception", shape)
     return BNInception(**options)
 
 
 def _googlenet(shape: Shape, **options: Any) -> nn.Module:
-
     _channels("googlenet", shape)
     return GoogLeNet(**options)
 
 
 def _resnet50(shape: Shape, **options: Any) -> nn.Module:
-
     _channels("resnet50", shape)
     return ResNet50(**options)
 
 
 def _spd(shape: Shape, **options: Any) -> nn.Module:
-
     return SPDTrunk(_channels("spd", shape), **options)
 
 
 def _log_mel(shape: Shape, **options: Any) -> nn.Module:
-    from .sound_trunk import LogMel
-
     return LogMel(_samples("log_mel", shape), **options)
 
 
 def _mel_cnn(shape: Shape, **options: Any) -> nn.Module:
-    from .mel_cnn import MelCNN
-
     return MelCNN(_samples("mel_cnn", shape), **options)
 
 
 def _ge2e(shape: Shape, **options: Any) -> nn.Module:
-    from .ge2e import GE2E
-
     return GE2E(_samples("ge2e", shape), **options)
 
 

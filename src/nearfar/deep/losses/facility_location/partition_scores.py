@@ -66,7 +66,6 @@ class Agreement:
         return 1 - np.clip(self._information(cells, sum_a, sizes), 0, 1)
 
     def _rand_index(self, cells: Array, sum_a: Array) -> Array:
-
         def pairs(total: Any) -> Any:
             return (total - self.m) / 2
 
