@@ -77,6 +77,7 @@ class KernelMetric(MetricLearner):
 
     def _learned_map(self, components: Array, work: Workspace, dtype: Any) -> dict[str, Any]:
         assert work.basis is not None
+        # L basis' k(x) = dual' k(x): (m, r) (r, k) -> (m, k), with r coordinates in the span of m landmarks
         dual = np.ascontiguousarray(work.basis @ components.T, dtype=dtype)
         return {**super()._learned_map(components, work, dtype), "dual_coef_": dual}
 

@@ -32,11 +32,11 @@ def easy_hard(
     farthest_positive = positive != "easy"
     farthest_negative = negative == "easy"
     if positive == "semi_hard":
-        # the selected negative first: only nearer positives remain
+        # the selected negative first, d_{a n(a)} as (b, 1): only nearer positives remain
         other = d.gather(1, extreme(d, neg, farthest_negative))
         pos = pos & (d < other) & neg.any(1, keepdim=True)
     elif negative == "semi_hard":
-        # the selected positive first: only farther negatives remain
+        # the selected positive first, d_{a p(a)} as (b, 1): only farther negatives remain
         other = d.gather(1, extreme(d, pos, farthest_positive))
         neg = neg & (d > other) & pos.any(1, keepdim=True)
     if "all" not in (positive, negative):

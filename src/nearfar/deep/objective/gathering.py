@@ -112,6 +112,7 @@ def gathered(batch: Batch, ref_replicated: bool = False) -> Batch:
     ref_sizes = [int(outline.ref_rows) for outline in outlines]
     if ref_replicated and len(set(ref_sizes)) > 1:
         raise ValueError(f"ref_replicated: every process needs the same reference, got {ref_sizes} rows")
+    # (k, d) of this process -> (n, d), n = the sum of all sizes, in the order of the ranks
     parts: dict[str, tuple[Tensor, list[int]]] = {"x": (batch.x, sizes)}
     if batch.pooled is not None:
         parts["pooled"] = (batch.pooled, sizes)

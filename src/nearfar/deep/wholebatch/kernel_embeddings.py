@@ -159,7 +159,7 @@ class ClassSums(NamedTuple):
 
     def weights(self) -> Tensor:
         """Return (C, C) n_I n_J / number of different-class sample pairs; 0 on the diagonal."""
-        pairs = off_diagonal(self.sizes[:, None] * self.sizes)
+        pairs = off_diagonal(self.sizes[:, None] * self.sizes)  # n_I n_J, each unordered pair of classes twice
         return pairs / pairs.sum().clamp_min(1)
 
     def similarities(self) -> Tensor:

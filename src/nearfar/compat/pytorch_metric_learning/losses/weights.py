@@ -96,6 +96,7 @@ class WeightRegularizerMixin(NeedsLabels):
         """Lend the weights to the term, whose proxies are the first centers of all classes, then the second ones."""
         rows = self.rows()
         if self.centers > 1:
+            # row c K + k -> row k C + c: (C K, D) -> (C, K, D) -> (K, C, D) -> (K C, D)
             rows = rows.unflatten(0, (self.num_classes, self.centers)).transpose(0, 1).flatten(0, 1)
         self.term.proxies = rows
         try:

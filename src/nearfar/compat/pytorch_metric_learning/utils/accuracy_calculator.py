@@ -158,12 +158,12 @@ class AccuracyCalculator:
         own, others = self._labels(query_labels, reference_labels)
         relevant = self._relevant(own, others)  # (n,) similar references of each query
         if ref_includes_query:
-            relevant = relevant - self._similar(own, own).long()
+            relevant = relevant - self._similar(own, own).long()  # without each query itself
         k = self._number(relevant, len(reference), ref_includes_query)
         _, indices = self.knn_func(query, k, reference, ref_includes_query)
         counted = relevant > 0
         indices = torch.as_tensor(indices).to(own.device)[counted]
-        hits = self._similar(own[counted][:, None], others[indices])
+        hits = self._similar(own[counted][:, None], others[indices])  # (q, k), q queries with something to find
         values = _values(hits, relevant[counted], names)
         return {name: self._averaged(values[name], own[counted], own) for name in names}
 
@@ -181,6 +181,7 @@ class AccuracyCalculator:
 
     def _relevant(self, own: Tensor, others: Tensor) -> Tensor:
         if self.label_comparison_fn is None:
+            # (C,) references of each class; a query's class may have none
             counts = torch.bincount(others, minlength=int(own.max()) + 1 if len(own) else 0)
             return counts[own]
         rows = max(1, COMPARED_AT_ONCE // max(len(others), 1))
