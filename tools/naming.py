@@ -35,6 +35,7 @@ def find_targets(text: str, targets: dict[str, str], commands: Iterable[str] = (
     >>> find_targets("nearfar train photos/", {}, ["train"])
     [('nearfar train', 'nearfar train'), (' photos/', '')]
     >>> targets = {"nearfar.train.TrainConfig.of": "training#of", "nearfar.index.open": "index#open"}
+    >>> targets |= {"nearfar.train.config.TrainConfig.of": "training#of"}
     >>> find_targets("of, open, TrainConfig.of, index.open()", targets)
     [('of, open, ', ''), ('TrainConfig.of', 'training#of'), (', ', ''), ('index.open', 'index#open'), ('()', '')]
     """
@@ -66,7 +67,8 @@ def target_of(name: str, targets: dict[str, str], *, is_call: bool) -> str:
     owners = [dotted for dotted in targets if dotted == f"nearfar.{plain}" or dotted.endswith(f".{plain}")]
     if last == plain:
         owners = [dotted for dotted in owners if dotted.rpartition(".")[0] == dotted.rpartition(".")[0].lower()]
-    return targets[owners[0]] if len(owners) == 1 else ""
+    addresses = {targets[dotted] for dotted in owners}  # a class of a module may also have the name of its package
+    return addresses.pop() if len(addresses) == 1 else ""
 
 
 def is_setting(text: str, found: re.Match[str]) -> bool:

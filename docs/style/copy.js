@@ -1,5 +1,9 @@
 // A button on each block of code copies it, without prompts.
 document.addEventListener("DOMContentLoaded", () => {
+  // wide tables scroll by keys, and the two menus of the theme have names
+  for (const table of document.querySelectorAll(".table-wrapper")) table.tabIndex = 0;
+  document.querySelector(".sidebar-drawer")?.setAttribute("aria-label", "All pages");
+  document.querySelector(".toc-drawer")?.setAttribute("aria-label", "This page");
   for (const block of document.querySelectorAll("div.highlight")) {
     const code = block.querySelector("pre");
     if (!code || block.closest(".output")) continue;
