@@ -298,7 +298,7 @@ def test_queries_and_documents_have_the_prompts_that_sentence_transformers_gives
         ([table, "-k", 24], expected),
         ([table, "-k", 23, "--exclude-self"], others),
     ):
-        code, _, err = run(capsys, monkeypatch, "search", file, *words, "-o", tmp_path / "hits.csv")
+        code, _, err = run(capsys, monkeypatch, "search", file, *words, "-o", tmp_path / "hits.csv", "--overwrite")
         assert code == 0, err
         found = np.genfromtxt(tmp_path / "hits.csv", delimiter=",", skip_header=1, usecols=2)
         sorted_rows = np.sort(distances, axis=1)

@@ -26,11 +26,11 @@ def table_words(rng: Random, name: str) -> Words:
     """A command that reads a table of rows."""
     commands: tuple[Words, ...] = (
         ["inspect", name],
-        ["inspect", name, "--out", "found.json"],
+        ["inspect", name, "--out", "found.json", "--overwrite"],
         ["evaluate", name],
         ["index", name, "--out", "new.index"],
         ["embed", "learner.safetensors", name, "--out", "new.npz"],
-        ["search", "rows.index", name, "--out", "found.csv"],
+        ["search", "rows.index", name, "--out", "found.csv", "--overwrite"],
         ["fit", name, "RCA", "--out", "new.safetensors"],
         ["inspect", name, "--label", pick(rng, ("a", "label", *mutate.TEXTS[:20]))],
     )
@@ -332,9 +332,9 @@ def index(rng: Random, folder: Path) -> Words:
     source = ["run", "rows.csv"] if name == "run.index" else ["rows.npz"]
     words = (
         ["search", name, "rows.npy"],
-        ["search", name, "rows.npy", "--out", "found.csv"],
+        ["search", name, "rows.npy", "--out", "found.csv", "--overwrite"],
         ["duplicates", name],
-        ["duplicates", name, "--within", "0.5", "--out", "found.csv"],
+        ["duplicates", name, "--within", "0.5", "--out", "found.csv", "--overwrite"],
         ["index", name, "--out", "new.index"],
         ["index", "--out", name, "--remove", "class1"],
         ["index", *source, "--out", name, "--add"],

@@ -100,7 +100,7 @@ def test_a_query_that_is_an_item_can_be_left_out(uri, capsys, monkeypatch):
     np.savez("two.npz", embeddings=np.load("all.npz")["embeddings"][:2], names=["n0", "other"])
 
     def found(*words):
-        code, _, err = run(capsys, monkeypatch, "search", uri, "two.npz", "-o", "hits.csv", *words)
+        code, _, err = run(capsys, monkeypatch, "search", uri, "two.npz", "-o", "hits.csv", "--overwrite", *words)
         assert code == 0, err
         rows = [line.split(",") for line in Path("hits.csv").read_text().splitlines()[1:]]
         return [[row[4] for row in rows if row[0] == name] for name in ("n0", "other")]
@@ -268,7 +268,8 @@ def test_the_threshold_is_not_blamed_for_the_size_of_the_index(uri, capsys, monk
         _, out, _ = run(capsys, monkeypatch, "search", uri, "self.npz", "-k", "12", *words)
         assert "threshold" not in out
         assert len(out.splitlines()) == 1 + count
-        _, out, _ = run(capsys, monkeypatch, "search", uri, "self.npz", "-k", "12", "-o", "found.csv", *words)
+        to_file = ("-o", "found.csv", "--overwrite")
+        _, out, _ = run(capsys, monkeypatch, "search", uri, "self.npz", "-k", "12", *to_file, *words)
         assert out == f"found.csv: up to {count} neighbors of 1 query within 2; 0 have none\n"
 
 
@@ -441,7 +442,8 @@ def test_a_query_at_the_same_position_of_another_file_is_not_left_out(capsys, mo
     run(capsys, monkeypatch, "index", "rows.npy", "-o", "x.index")
     for queries, left_out in ((rows, True), (rows[[1, 0]], False)):
         np.save("rows.npy", queries)
-        run(capsys, monkeypatch, "search", "x.index", "rows.npy", "-k", "4", "--exclude-self", "-o", "hits.csv")
+        words = ("-k", "4", "--exclude-self", "-o", "hits.csv", "--overwrite")
+        run(capsys, monkeypatch, "search", "x.index", "rows.npy", *words)
         nearest = Path("hits.csv").read_text().splitlines()[1].split(",")
         assert (float(nearest[2]) > 1e-6) == left_out
 

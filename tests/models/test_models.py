@@ -164,7 +164,8 @@ def test_three_lines_do_what_search_does(runs, clip, photos, tmp_path, capsys, m
         code, _, err = run(capsys, monkeypatch, "index", source, items, "-o", tmp_path / "x.index", "--overwrite")
         assert (code, err) == (0, "")
         table = tmp_path / "hits.csv"
-        assert run(capsys, monkeypatch, "search", tmp_path / "x.index", query, "-k", "4", "-o", table)[0] == 0
+        words = (tmp_path / "x.index", query, "-k", "4", "-o", table, "--overwrite")
+        assert run(capsys, monkeypatch, "search", *words)[0] == 0
         told = [line.split(",")[-1] for line in table.read_text().splitlines()[1:]]
         model = nearfar.load(source)
         index = nearfar.index.open(tmp_path / "x.index")
