@@ -4,6 +4,7 @@ import csv
 import re
 from inspect import getdoc, getsourcefile
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ pytest.importorskip("jinja2")
 pytest.importorskip("uvicorn")
 
 from nearfar import cli
+from nearfar.cli.options import ItemOptions, SplitOptions, TrainingOptions
 from nearfar.cli.setting_texts import setting_defaults, setting_texts
 from nearfar.io.formats import accepted
 from nearfar.report import compare
@@ -218,6 +220,26 @@ def test_a_command_is_found_where_people_look_for_it(command):
     if not re.search(rf"nearfar {command}\b", pages):
         missing.append(f"README.md or a page of docs/: a line with `nearfar {command}`")
     assert not missing, "files to edit:\n" + "\n".join(missing)
+
+
+@pytest.mark.parametrize("group", [ItemOptions, SplitOptions, TrainingOptions])
+def test_options_of_settings_take_what_the_settings_take(group):
+    """Without importing what a training needs, options repeat the names and the words of `TrainConfig`."""
+    settings = get_type_hints(TrainConfig)
+    ours = {name: kind for name, kind in get_type_hints(group).items() if name in settings}
+    assert len(ours) >= 3
+    for name, kind in ours.items():
+        allowed = {*kinds(settings[name]), type(None)} - {str}
+        taken = {*kinds(kind), type(None)} - {str}
+        assert taken <= allowed or name == "pretrained", f"--{name}: {taken - allowed}"
+        words = {one for one in allowed if isinstance(one, str)}
+        assert words == {one for one in taken if isinstance(one, str)}, name
+
+
+def kinds(annotation):
+    """The types and the words that an annotation allows."""
+    parts = get_args(annotation)
+    return {found for part in parts for found in kinds(part)} if parts else {annotation}
 
 
 @pytest.mark.parametrize("command", ["train", "compare", "fit", "inspect", "index", "embed"])
