@@ -130,6 +130,10 @@ class TrainingOptions:
     lr: Annotated[float | None, setting("lr", TRAINING)] = None
     augment: Annotated[str | None, setting("augment", TRAINING)] = None
     standardize: Annotated[bool, setting("standardize", DATA)] = False
+    levels: Annotated[
+        tuple[str, ...],
+        Parameter(name="--level", show_default=False, group=DATA, help=f"{TEXTS['levels']} Repeat for several."),
+    ] = ()
     pairs: Annotated[str | None, setting("pairs", DATA)] = None
     partial: Annotated[bool, setting("partial", DATA)] = False
     settings: Annotated[tuple[str, ...], Parameter(name="--set", show_default=False, group=TRAINING)] = ()

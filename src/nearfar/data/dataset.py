@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..labels import class_name, named_classes
 from ..quoting import PATH, count_of, quoted, shorten
+from .class_labels import ClassLabels
 from .listed import PairsOfItems
 
 Kind = Literal["image", "row", "text", "sound"]
@@ -134,6 +135,8 @@ class Dataset:
         Whether the items have no names of their own: `names` were made of their positions, or of their first words.
     listed : PairsOfItems or None
         Pairs of items that are known to be similar or dissimilar, beside the classes or instead of them.
+    class_labels : ClassLabels or None
+        Labels of each class, if items have several: a class is then a set of labels, or it has levels above it.
     """
 
     name: str
@@ -151,6 +154,7 @@ class Dataset:
     texts: NDArray[np.str_] | None = None
     unnamed: bool = False
     listed: PairsOfItems | None = None
+    class_labels: ClassLabels | None = None
 
     @classmethod
     def from_array(
@@ -246,6 +250,11 @@ class Dataset:
         if self.texts is None:
             raise DataError(f"{self.name}: expected texts, got {self.kind}s")
         return [str(text) for text in self.texts]
+
+    @property
+    def has_label_sets(self) -> bool:
+        """Whether items have sets of labels, each of which is a class."""
+        return self.class_labels is not None and not self.class_labels.levels
 
     @property
     def class_counts(self) -> NDArray[np.int64]:
@@ -348,6 +357,7 @@ class Dataset:
             stored=JoinedReader(self.stored or self.read, len(self), other.stored or other.read),
             unnamed=self.unnamed or other.unnamed,
             listed=listed,
+            class_labels=None if self.class_labels is None else self.class_labels.joined(other.class_labels),
         )
 
     def in_columns(self, wanted: Sequence[str], taker: str) -> Dataset:

@@ -12,6 +12,7 @@ import numpy as np
 from ..io.formats import ARCHIVES, TABLES, accepted, has_columns, is_table, reader_called, reader_of
 from ..labels import spelled_alike
 from ..quoting import PATH, count_of, quoted
+from .class_labels import ClassLabels, levels_in
 from .dataset import (
     VALIDATION,
     DataError,
@@ -152,7 +153,8 @@ def open_task(
     """
     settings: dict[str, Any] = {"image_size": image_size, "skip_bad": skip_bad, "partial": partial, "pairs": pairs}
     opened, *others = _open_each([source] if test is None else [source, test], label, name, **settings)
-    if split == "rows":
+    is_drawn = opened.roles is None and test is None and not test_classes
+    if split == "rows" or (is_drawn and opened.items.has_label_sets):  # a set is no class that can be held out
         _check_rows_split(opened, test, test_classes)
         return _split_by_rows(opened.items, validation, seed)
     validation_items = None
@@ -204,6 +206,8 @@ def _split_by_rows(items: Dataset, share: float | None, seed: int) -> Task:
     validation = VALIDATION if share is None else share
     if not 0 <= validation < 1:
         raise DataError(f"validation must be a share in [0, 1), got {validation}")
+    if items.has_label_sets:
+        return _split_at_random(items, validation, seed)
     held = held_out_rows(items.labels, 0.5, seed)
     if not held.any():
         raise DataError(f"{items.name}: every class has only one item, so none can be held out for the test")
@@ -219,6 +223,51 @@ def _split_by_rows(items: Dataset, share: float | None, seed: int) -> Task:
     elif validation > 0:
         how_split += f"; no validation {items.kind}s, because the classes have too few {items.kind}s"
     return _assemble(items.name, train, validation_items, items.subset(held), None, how_split)
+
+
+def _split_at_random(items: Dataset, validation: float, seed: int) -> Task:
+    """Hold out half of the items for the test, and a share of the others for validation, whatever their labels."""
+    order = np.random.default_rng(seed).permutation(len(items))
+    test, rest = np.split(order, [len(order) // 2])
+    held, train = np.split(rest, [round(validation * len(rest))])
+    if min(len(test), len(train)) < 2:
+        raise DataError(f"{items.name}: expected at least 4 items to hold out half of them, got {len(items)}")
+    how_split = f"items with sets of labels, one half held out with seed {seed}"
+    parts = [items.subset(np.sort(part)) for part in (train, held, test)]
+    validation_items = parts[1] if len(held) else None
+    return _assemble(items.name, parts[0], validation_items, parts[2], None, how_split)
+
+
+def read_levels(tables: Sequence[str], label: str, levels: Sequence[str]) -> ClassLabels:
+    """Return what the classes of tables belong to, which their columns name.
+
+    Raises
+    ------
+    DataError
+        If a table has no such column, a cell is empty, or two levels contradict each other.
+    """
+    from .readers.manifest import read_columns
+
+    found: ClassLabels | None = None
+    for table in tables:
+        columns = read_columns(table)
+        try:
+            read = levels_in(Path(table), columns, label, levels)
+        except ValueError as error:
+            raise DataError(str(error)) from error
+        found = read.joined(found)
+    assert found is not None
+    return found
+
+
+def with_levels(task: Task, levels: ClassLabels) -> Task:
+    """Return a task whose classes belong to levels."""
+    parts: dict[str, Any] = {
+        name: part if part is None else replace(part, class_labels=levels)
+        for name in ("train", "validation", "test", "gallery")
+        for part in [getattr(task, name)]
+    }
+    return replace(task, **parts)
 
 
 def with_pairs(task: Task, table: Named) -> Task:

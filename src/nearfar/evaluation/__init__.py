@@ -4,6 +4,7 @@ from .best_distance import best_distance
 from .clustering import ami, cluster, nmi, pairwise_f1
 from .few_shot import FewShot, few_shot, one_shot_accuracy
 from .generalization import diversity, h_divergence, joint_error
+from .graded import Graded, label_set_scores, ndcg_at_k
 from .identification import Identification, identify
 from .intervals import Interval, interval, subset_recall
 from .plots import plot_confusions, plot_map, plot_recall, plot_roc
@@ -28,6 +29,7 @@ from .verification import verify, verify_pairs
 
 __all__ = [
     "FewShot",
+    "Graded",
     "HardNegatives",
     "Identification",
     "Interval",
@@ -53,9 +55,11 @@ __all__ = [
     "interval",
     "joint_error",
     "k_reciprocal",
+    "label_set_scores",
     "map_at_r",
     "mean_average_precision",
     "mrr",
+    "ndcg_at_k",
     "nmi",
     "one_shot_accuracy",
     "pairs_across",

@@ -99,6 +99,10 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     name : str, optional
         Column of a table that holds the names of its rows. By default `name`, or a column such as `id`, `sku`,
         `item_id` or `uid`, if its cells are different.
+    levels : tuple of str
+        Columns of a table with what each class belongs to, the finest level first, such as genus and family of the
+        species in `label`. The objective is the sum over the levels, each with half the weight of the one below, and
+        the scores of the test are those of each level.
     pairs : str, optional
         A table of pairs of the items of `data`, by their names: hard negatives as `nearfar suspects --negatives` writes
         them, triplets, or pairs. Batches are made of them, and they take precedence over the classes.
@@ -303,6 +307,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     split: Annotated[Literal["classes", "rows"], OF_A_RUN, OF_THE_TASK] = "classes"
     label: Annotated[str | None, OF_A_RUN, OF_THE_TASK] = None
     name: Annotated[str | None, OF_A_RUN, OF_THE_TASK] = None
+    levels: Annotated[tuple[str, ...], OF_A_RUN] = ()
     pairs: Annotated[str | None, OF_A_RUN] = None
     partial: Annotated[bool, OF_A_RUN, OF_THE_TASK] = False
     image_size: Side | None = None

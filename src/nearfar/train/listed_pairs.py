@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..data import Dataset
-from ..deep.objective.relations import UNKNOWN
+from ..deep.objective.relations import UNKNOWN, LabelSets
 from ..deep.samplers.base import BatchSampler, by_class, deal, hands_of, same_class
 from ..numerics.constraints import Pairs
 from ..numerics.types import AnyArray, Ints
@@ -76,6 +76,30 @@ class KnownPairs(NamedTuple):
         else:
             others = np.where(a[:, None] == a, UNKNOWN, self.labels[a][:, None] == self.labels[a])
         return torch.from_numpy(np.where(self.listed[at] == wanted, self.degree[at], others.astype(self.degree.dtype)))
+
+
+class KnownSets(NamedTuple):
+    """Sets of labels of n items.
+
+    Attributes
+    ----------
+    hot : ndarray of shape (n, labels)
+        Which labels each item has, 1 or 0.
+    """
+
+    hot: AnyArray
+
+    @classmethod
+    def among(cls, train: Dataset) -> KnownSets | None:
+        """Return the sets of training items; None if they have one class each."""
+        if not train.has_label_sets:
+            return None
+        assert train.class_labels is not None
+        return cls(train.class_labels.hot(train.classes)[train.labels])
+
+    def relation(self, items: Tensor) -> LabelSets:
+        """Return the sets of b items, given by their numbers."""
+        return LabelSets(torch.from_numpy(self.hot[items.numpy()]))
 
 
 class KnownPairBatches(BatchSampler):

@@ -16,6 +16,7 @@ from ..data.dataset import images_once
 from ..deep import distributed
 from ..deep.compositions.divide_and_conquer import DivideAndConquer
 from ..deep.proxies.class_proxies import NeighborProxyLoss
+from ..evaluation.graded import Graded, label_set_scores
 from ..evaluation.retrieval import Retrieval, retrieve
 from .config import TrainError
 from .features import Floats, encode, resizing_of
@@ -57,7 +58,9 @@ def score_unseen_and_seen(loop: Loop) -> EpochScores:
                 raise TrainError(
                     f"the network gives embeddings of {dataset.name} that are not finite; lower the learning rate"
                 )
-            if loop.accelerator.is_main_process:
+            if loop.accelerator.is_main_process and dataset.has_label_sets:
+                row |= {f"{name}_{key}": value for key, value in set_scores(rows, dataset).items()}
+            elif loop.accelerator.is_main_process:
                 found = searched(rows, dataset, loop.config.ks)
                 row |= {f"{name}_{key}": value for key, value in neighbor_scores(found).items()}
                 if name == "unseen" and found.relevant.any():
@@ -101,6 +104,20 @@ def pair_scores(loop: Loop, pairs: Dataset) -> dict[str, float]:
 def searched(rows: Floats, dataset: Dataset, ks: Iterable[int] = (1,)) -> Retrieval:
     """Return the scores of each embedding (n, d) of some items, which searches all others by cosine."""
     return retrieve(rows, dataset.labels, groups=dataset.groups, ks=ks)
+
+
+def set_scores(rows: Floats, dataset: Dataset) -> dict[str, float]:
+    """Return Recall@1 and MAP@R of items with sets of labels; empty if no two items share one."""
+    found = graded(rows, dataset)
+    if not found.queries:
+        return {}
+    return {"recall_at_1": found.recall_at_1, "map_at_r": found.map_at_r}
+
+
+def graded(rows: Floats, dataset: Dataset) -> Graded:
+    """Return the scores of embeddings of items whose classes have several labels."""
+    assert dataset.class_labels is not None
+    return label_set_scores(rows, dataset.class_labels.hot(dataset.classes)[dataset.labels])
 
 
 def neighbor_scores(found: Retrieval) -> dict[str, float]:

@@ -46,6 +46,7 @@ class Trainable(nn.Module):
         watch_layers(embedder.trunk, objective)
         self.from_features = from_features
         self.episodes = episodes
+        self.levels: list[Tensor] = []  # (classes,) each: what every class belongs to, the finest level first
 
     def forward(
         self, items: Tensor | PairBatch, labels: Tensor | None = None, ids: Tensor | None = None
@@ -87,6 +88,12 @@ class Trainable(nn.Module):
             if isinstance(term, PairTerm):
                 term.see(self.embedder, items)
         value: Tensor = self.objective(features.embedding, labels, pooled=features.pooled, ids=ids)
+        parts = self.objective.parts_
+        for level, of_class in enumerate(self.levels, start=1):
+            at_level = of_class.to(labels.device)[labels]
+            coarser: Tensor = self.objective(features.embedding, at_level, pooled=features.pooled, ids=ids)
+            value = value + 0.5**level * coarser
+        self.objective.parts_ = parts  # those of the finest level
         return value
 
 

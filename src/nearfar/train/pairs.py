@@ -124,8 +124,8 @@ def value_both_ways(objective: Sum, found: PairFeatures, labels: Tensor, ids: Te
     return (of_images + of_texts) / 2
 
 
-def check_objective(objective: Sum) -> None:
-    """Raise a TrainError for terms that cannot compare samples with a given reference.
+def check_objective(objective: Sum, what: str = "pairs") -> None:
+    """Raise a TrainError for terms that cannot compare samples with a given reference, or at several levels.
 
     Raises
     ------
@@ -135,7 +135,7 @@ def check_objective(objective: Sum) -> None:
     for term in objective.terms:
         name = getattr(term, "title", type(term).__name__)
         if isinstance(term, ClassProxyLoss | HeadLoss):
-            detail = "compares with class proxies, but pairs need a loss that compares samples"
+            detail = f"compares with class proxies, but {what} need a loss that compares samples"
             raise TrainError(f"config: objective: {name} {detail}, such as {CLIP_LOSS}")
         if isinstance(term, PairTerm):
             raise TrainError(

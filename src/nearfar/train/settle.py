@@ -13,7 +13,7 @@ from ..deep.samplers.resolve import make_sampler
 from ..trust import TrustError, named_by
 from .config import TrainConfig, TrainError
 from .defaults import chosen_trunk, recipe_defaults
-from .listed_pairs import KnownPairBatches, KnownPairs
+from .listed_pairs import KnownPairBatches, KnownPairs, KnownSets
 from .pairs import TextRows, two_tower_defaults
 from .scale.devices import precision_of
 from .task import (
@@ -50,8 +50,8 @@ class Plan:
         The data.
     start : Path or None
         Folder in which a resumed run was started, to which relative paths refer.
-    known : KnownPairs or None
-        Pairs of training items that are used instead of classes.
+    known : KnownPairs, KnownSets or None
+        Pairs of training items, or sets of labels, that are used instead of classes.
     texts : TextRows or None
         Texts of the training items, if these are pairs of an image and a text.
     note : str
@@ -62,13 +62,16 @@ class Plan:
     config: TrainConfig
     task: Task
     start: Path | None = None
-    known: KnownPairs | None = None
+    known: KnownPairs | KnownSets | None = None
     texts: TextRows | None = None
     note: str = ""
 
 
 def settle(
-    config: TrainConfig, start: Path | None = None, given: Task | None = None, known: KnownPairs | None = None
+    config: TrainConfig,
+    start: Path | None = None,
+    given: Task | None = None,
+    known: KnownPairs | KnownSets | None = None,
 ) -> Plan:
     """Open the data of a config, unless they are `given`, and resolve all of its settings.
 
@@ -99,7 +102,7 @@ def settle(
     if known is None and "objective" not in config.given:
         chosen = chosen.replace(**_objective_of_pairs(task.train))
     if known is None:
-        known = KnownPairs.among(task.train, degrees=LEARNS_DEGREES in chosen.objective)
+        known = KnownPairs.among(task.train, degrees=LEARNS_DEGREES in chosen.objective) or KnownSets.among(task.train)
     settled = chosen.replace(**_of_the_data(chosen, task, known))
     if given is None and size_when_opened(settled) != size_when_opened(begun):
         task = open_data(settled, start)
@@ -128,7 +131,7 @@ def _objective_of_pairs(train: Dataset) -> dict[str, Any]:
     return {"objective": OF_DEGREES if bool(((degree > 0) & (degree < 1)).any()) else OF_PAIRS}
 
 
-def _of_the_data(config: TrainConfig, task: Task, known: KnownPairs | None) -> dict[str, Any]:
+def _of_the_data(config: TrainConfig, task: Task, known: KnownPairs | KnownSets | None) -> dict[str, Any]:
     """Return the settings that depend on the items, the trunk or the device."""
     found: dict[str, Any] = {**chosen_sizes(config, task), **chosen_seconds(config, task)}
     found["precision"] = precision_of(config)
@@ -151,7 +154,7 @@ def resumed_settings(config: TrainConfig, begun: TrainConfig) -> TrainConfig:
     return config.replace(**found)
 
 
-def sampler_of(config: TrainConfig, train: Dataset, known: KnownPairs | None) -> BatchSampler:
+def sampler_of(config: TrainConfig, train: Dataset, known: KnownPairs | KnownSets | None) -> BatchSampler:
     """Return what draws the batches of a config.
 
     Raises
@@ -160,10 +163,13 @@ def sampler_of(config: TrainConfig, train: Dataset, known: KnownPairs | None) ->
         If the sampler does not exist, or does not fit the items.
     """
     try:
-        if known is not None and (train.listed is None or config.sampler == "auto"):
+        if isinstance(known, KnownPairs) and (train.listed is None or config.sampler == "auto"):
             return KnownPairBatches(known, config.batch_size, config.seed)
+        sampler = config.sampler
+        if sampler == "auto" and train.has_label_sets:
+            sampler = "random"
         with named_by(config.origin):
-            return make_sampler(config.sampler, train.labels, config.batch_size, config.seed)
+            return make_sampler(sampler, train.labels, config.batch_size, config.seed)
     except TrustError:
         raise
     except ValueError as error:

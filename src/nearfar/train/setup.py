@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import torch
 from torch import nn
 
 from ..data import Task
@@ -63,7 +64,7 @@ def build_loop(plan: Plan, *, resumed: bool = False, trains: bool = True) -> Loo
     seed_random_state(config.seed)
     accelerator = make_accelerator(config)
     trainable = _new_trainable(plan, resumed)
-    if trains and plan.texts is None:
+    if trains and plan.texts is None and not plan.task.train.has_label_sets:
         check_positives(plan.task.train, trainable.objective, config)
     if trains and plan.texts is None and plan.known is None:
         check_batch_size(trainable.objective, config)
@@ -128,6 +129,12 @@ def _new_trainable(plan: Plan, resumed: bool) -> Trainable:
     choose_trained(trainable.embedder, config, shape)
     if text_length is not None:
         check_objective(trainable.objective)
+    if train.class_labels is not None and train.class_labels.levels:
+        check_objective(trainable.objective, "levels")
+        trainable.levels = [
+            torch.from_numpy(train.class_labels.at_level(level, train.classes))
+            for level in range(1, len(train.class_labels.levels))
+        ]
     if trainable.episodes is not None:
         trainable.episodes.refuse(trainable.objective)
     return trainable

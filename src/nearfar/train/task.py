@@ -15,7 +15,7 @@ from ..data.augment import transforms_of
 from ..data.checks.training_items import marks_of
 from ..data.dataset import ArrayReader, some
 from ..data.decode import read_shape
-from ..data.open import open_whole, resolve_source, with_pairs
+from ..data.open import open_whole, read_levels, resolve_source, with_levels, with_pairs
 from ..data.readers.in_memory import GIVEN
 from ..data.sounds import durations, in_pieces
 from ..data.transforms.geometry import ResizedCrop
@@ -193,6 +193,10 @@ def _opened(config: TrainConfig, start: Path | None) -> Task:
         "pairs": config.text_trunk is not None,
     }
     source = resolve_source(config.data, start)
+    levels = None
+    if config.levels:  # before the items, of which contradictions would spoil some
+        tables = [resolve_source(name, start) for name in (config.data, config.test) if name is not None]
+        levels = read_levels(tables, config.label or "label", config.levels)
     if config.final is not None:
         task = open_whole(source, **how)
     else:
@@ -204,6 +208,8 @@ def _opened(config: TrainConfig, start: Path | None) -> Task:
             split=config.split,
             **how,
         )
+    if levels is not None:
+        task = with_levels(task, levels)
     if config.pairs is None:
         return task
     return with_pairs(task, resolve_source(config.pairs, start))

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ...io.formats import PLAIN_TABLES, is_table
 from ...labels import class_name, without_spellings_of_numbers
 from ...quoting import count_of, quoted, shorten
+from ..class_labels import ClassLabels, sets_in
 from ..dataset import DataError, DataNotFoundError, Dataset, Source, some
 from ..decode import Box
 from .arrays import TOO_LARGE, as_singles
@@ -38,6 +39,8 @@ ANY_CASE = ("path", "label", "class", "target", "split", "query", "gallery", "gr
 SIDES = ("x1", "y1", "x2", "y2")
 LABELS = ("label", "class", "target", "y")
 """Columns that may hold the labels of rows of numbers; the first one that exists is used."""
+SETS = "labels"
+"""Column of sets of labels, "a;b", or lists of names; used without a column `label` or `class`."""
 NAME_IT = "give the column of the classes with label=NAME"
 ABOUT = ("split", "query", "gallery", "group", "name")
 PART = re.compile(r"(.+)\[\d+\]")
@@ -114,6 +117,8 @@ def read_manifest(
     for the whole image). Other columns are not read. The names file_name, is_query, is_gallery, x_1, y_1, x_2, y_2
     are accepted as well, and Path, Label, Class, and so on.
 
+    Without a column `label` or `class`, the column `labels` holds a set of labels for each row, such as "a;b".
+
     Without `path`, a row consists of the numbers (or true and false) in all other columns. `name` is its name, or
     else a column such as `id` whose cells are different, or else `text`, if it contains texts. The label may also be in
     `class`, `target` or `y`. If there are texts in `text`, and the other columns are not all numbers, the texts are the
@@ -132,7 +137,20 @@ def read_manifest(
     if label is None and not pairs and lists_pairs(whole):
         return _listed_source(path, whole, image_size=image_size, skip_bad=skip_bad)
     how: dict[str, Any] = {"image_size": image_size, "skip_bad": skip_bad, "unlabeled": unlabeled, "pairs": pairs}
-    return _source(path, whole, stored, label=label, name=name, group=group, **how)
+    sets = None
+    if label is None and SETS in whole and not any(column in whole for column in LABELS[:2]):
+        whole, sets = _with_sets(path, whole)
+    source = _source(path, whole, stored, label=label, name=name, group=group, **how)
+    return source if sets is None else replace(source, items=replace(source.items, class_labels=sets))
+
+
+def _with_sets(path: Path, table: Table) -> tuple[Table, ClassLabels]:
+    """Return a table whose sets of labels are classes, in the column `label`, and the labels of each."""
+    try:
+        classes, sets = sets_in(table[SETS])
+    except ValueError as error:
+        raise DataError(f"{path}: {error}") from error
+    return {**{name: cells for name, cells in table.items() if name != SETS}, LABELS[0]: classes}, sets
 
 
 def read_object(dataset: Any, *, name: str, label: str | None = None) -> Source:
@@ -199,7 +217,8 @@ def _source(
             table = {name: cells for name, cells in table.items() if name in (*ABOUT, "text", *embedding)}
         elif "name" in table and "text" in table and _numbers(table["text"]) is None:
             notes.append("columns not used: text")
-        read = _named_by_text(table)
+        read = _without_levels(_named_by_text(table), column)
+        notes += _not_used(table, [*read])
         source = _rows_source(path, read, _features(path, read, whole), _labels(path, column, unlabeled), skip_bad)
         return replace(source, items=replace(source.items, notes=(*notes, *source.items.notes)))
     reading: dict[str, Any] = {"image_size": image_size, "skip_bad": skip_bad}
@@ -402,6 +421,22 @@ def _named_by_text(table: Table) -> Table:
     if "name" in table:
         return {name: column for name, column in table.items() if name != "text"}
     return {"name" if name == "text" else name: column for name, column in table.items()}
+
+
+def _without_levels(table: Table, labels: Sequence[Any]) -> Table:
+    """Return the table without columns of texts that only say what a class belongs to, such as the genus of a species.
+
+    Such a column has one text for each class, and one text for several classes.
+    """
+    classes = list(map(str, labels))
+    levels = []
+    for name, cells in table.items():
+        if name in NO_FEATURES or isinstance(cells, np.ndarray) or not all(isinstance(cell, str) for cell in cells):
+            continue
+        above = set(zip(classes, cells, strict=True))
+        if len(set(cells)) < len(above) == len(set(classes)) and _numbers(cells) is None:
+            levels.append(name)
+    return {name: cells for name, cells in table.items() if name not in levels}
 
 
 def _are_texts(table: Table) -> bool:

@@ -53,6 +53,10 @@ class LabelSets(NamedTuple):
     def __len__(self) -> int:
         return len(self.hot)
 
+    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> LabelSets:
+        """Return the same sets on a device."""
+        return LabelSets(self.hot.to(device, non_blocking=non_blocking), self.overlap)
+
 
 Labels: TypeAlias = Tensor | LabelSets
 

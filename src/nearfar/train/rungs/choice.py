@@ -234,7 +234,7 @@ def may_choose(data: TrainingData) -> bool:
     config = data.config
     if config.data == GIVEN:  # of an estimator, which keeps the network that it was asked for
         return False
-    if data.plan.texts is not None:
+    if data.plan.texts is not None or data.train.has_label_sets:
         return False
     return config.protocol == "honest" and config.final is None and config.episodes == "none"
 
