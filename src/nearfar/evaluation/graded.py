@@ -79,14 +79,14 @@ def ndcg_at_k(embeddings: Any, relevance: Any, k: int = 10, *, gallery: Any = No
     1.0
     """
     sparse = hasattr(relevance, "tocsr")
-    gains = relevance.tocsr() if sparse else np.asarray(relevance, dtype=np.float64)
+    gains: Any = relevance.tocsr() if sparse else np.asarray(relevance, dtype=np.float64)
     queries = as_rows(embeddings, "embeddings")
     others = queries if gallery is None else as_rows(gallery, "gallery")
     if gains.shape != (len(queries), len(others)):
         raise ValueError(
             f"relevance: expected shape {(len(queries), len(others))}, queries and items, got {gains.shape}"
         )
-    values = gains.data if sparse else gains
+    values: Any = gains.data if sparse else gains
     if not np.isfinite(values).all() or (values < 0).any():
         raise ValueError("relevance: gains must be finite, and 0 or more")
     return _graded(queries, gallery, lambda part: gains[part].toarray() if sparse else gains[part].copy(), k).ndcg

@@ -102,7 +102,7 @@ def settle(
     if known is None and "objective" not in config.given:
         chosen = chosen.replace(**_objective_of_pairs(task.train))
     if known is None:
-        known = KnownPairs.among(task.train, degrees=LEARNS_DEGREES in chosen.objective) or KnownSets.among(task.train)
+        known = _known_of(task.train, chosen.objective)
     settled = chosen.replace(**_of_the_data(chosen, task, known))
     if given is None and size_when_opened(settled) != size_when_opened(begun):
         task = open_data(settled, start)
@@ -121,6 +121,13 @@ def _before_the_data(config: TrainConfig, start: Path | None) -> dict[str, Any]:
     if config.text_trunk is not None:
         found |= two_tower_defaults(config, start)
     return found
+
+
+def _known_of(train: Dataset, objective: str) -> KnownPairs | KnownSets | None:
+    """Return the listed pairs of training items, or their sets of labels; None if they have one class each."""
+    if train.listed is not None:
+        return KnownPairs.among(train, degrees=LEARNS_DEGREES in objective)
+    return KnownSets.among(train) if train.has_label_sets else None
 
 
 def _objective_of_pairs(train: Dataset) -> dict[str, Any]:

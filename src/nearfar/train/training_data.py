@@ -100,9 +100,10 @@ class TrainingData:
         of_texts = self.plan.texts
         first = epoch * len(self.sampler) + done
         for step, (items, labels, ids) in enumerate(self.loader, first):
-            labels = labels if known is None else known.relation(ids)
+            known_labels: Any = labels if known is None else known.relation(ids)
             texts = None if of_texts is None else of_texts.rows[ids].to(device, non_blocking=True)
-            items, labels, ids = (part.to(device, non_blocking=True) for part in (items, labels, ids))
+            items, ids = (part.to(device, non_blocking=True) for part in (items, ids))
+            labels = known_labels.to(device, non_blocking=True)
             items = as_floats(items)
             if self.augment.parts:
                 # seeded for every batch and process, so that a resumed run draws the numbers of an uninterrupted one
