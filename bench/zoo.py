@@ -49,6 +49,7 @@ import nearfar
 from nearfar.data import Dataset, open_dataset
 from nearfar.data.loader import make_loader
 from nearfar.evaluation import evaluate
+from nearfar.numerics.mel import SOUND_RATE
 from nearfar.train import TrainConfig, climb, evaluate_run
 from nearfar.train.checkpoint import read_about
 from nearfar.train.defaults import is_of_photographs
@@ -137,12 +138,13 @@ def prepared(source: str, settings: argparse.Namespace) -> Member | None:
     elif is_of_photographs(items) and settings.photo_trunk is not None:
         pretrained = True if settings.pretrained == "true" else settings.pretrained
         needed = {"trunk": settings.photo_trunk, "pretrained": pretrained}
-    data = settings.out / "sets" / (name if items.kind == "image" else f"{name}.csv")
+    write = {"image": write_images, "sound": write_sounds}.get(items.kind, write_table)
+    data = settings.out / "sets" / (f"{name}.csv" if write is write_table else name)
     if not data.exists():
         begun = data.with_name(f"{data.name}.begun")
         shutil.rmtree(begun, ignore_errors=True)
         begun.parent.mkdir(parents=True, exist_ok=True)
-        write_images(items, begun) if items.kind == "image" else write_table(items, begun)
+        write(items, begun)
         begun.rename(data)
     return Member(name, data, items.classes, needed)
 
@@ -172,6 +174,16 @@ def write_images(items: Dataset, folder: Path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         image = items.read(i)
         Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image).save(file)
+
+
+def write_sounds(items: Dataset, folder: Path) -> None:
+    """Write a folder of class folders."""
+    import soundfile
+
+    for i, label in enumerate(items.labels):
+        file = folder / items.classes[label].replace("/", "+") / f"{i:06}.wav"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        soundfile.write(file, items.read(i), SOUND_RATE)
 
 
 def write_table(items: Dataset, path: Path) -> None:
