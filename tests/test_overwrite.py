@@ -38,6 +38,8 @@ def folder(tmp_path, monkeypatch):
         ("evaluate", "rows.npz", "-o", "new.json"),
         ("search", "rows.index", "rows.npz", "-o", "new.csv"),
         ("duplicates", "rows.index", "--within", "0.5", "-o", "new.csv"),
+        ("groups", "rows.npz", "-o", "new.csv"),
+        ("label-next", "rows.npz", "-o", "new.csv"),
     ],
     ids=lambda words: words[0],
 )

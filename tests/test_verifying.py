@@ -275,6 +275,7 @@ def test_duplicates_are_grouped(index, capsys, monkeypatch, tmp_path):
     assert [row["name"] for row in table] == ["one", "one again", "copy", "two", "two again"]
     assert [row["group"] for row in table] == ["0", "0", "0", "1", "1"]
     assert [row["class"] for row in table] == ["x", "x", "x", "y", "w"]
+    assert [row["decision"] for row in table] == ["keep", "remove", "remove", "", ""]  # the others differ in class
     assert float(table[0]["distance"]) == 0
     assert float(table[3]["distance"]) == pytest.approx(1 - 1 / np.hypot(1, 0.02), rel=1e-4)
 
@@ -290,7 +291,7 @@ def test_the_nearest_pairs_come_first(index, capsys, monkeypatch):
 
 def test_bad_questions_for_duplicates_are_one_line(index, capsys, monkeypatch, tmp_path):
     for words, message in (
-        (["-o", tmp_path / "x.csv"], "--out: works only with --within DISTANCE, because only groups are written"),
+        (["-o", tmp_path / "x.csv"], "--within: give a distance, because no pair is so much nearer than others"),
         (["--within", "-1"], "within: expected a distance of at least 0"),
         (["-k", "0"], "k: expected 1"),
     ):

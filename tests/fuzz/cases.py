@@ -336,6 +336,8 @@ def index(rng: Random, folder: Path) -> Words:
         ["duplicates", name],
         ["duplicates", name, "--within", "0.5", "--out", "found.csv", "--overwrite"],
         ["index", name, "--out", "new.index"],
+        ["groups", name, "--out", "found.csv"],
+        ["label-next", name, "--out", "found.csv"],
         ["index", "--out", name, "--remove", "class1"],
         ["index", *source, "--out", name, "--add"],
         ["index", *source, "--out", name, "--add", "--new"],

@@ -70,7 +70,8 @@ def test_an_index_loses_its_last_item_and_is_searched_and_filled_again(uri, caps
         (["search", uri, "query.npz", "--rerank", "csls"], "q: none"),
         (["search", uri, "query.npz", "-o", "found.csv"], "found.csv: 0 neighbors of 1 query"),
         (["search", uri, "query.npz", "-o", "found.html"], "found.html: 0 neighbors of 1 query"),
-        (["duplicates", uri, "--within", "0.1"], "0 groups of 0 items within 0.1; 0 with several classes"),
+        (["duplicates", uri, "--within", "0.1"], "0 groups of 0 items within 0.1"),
+        (["groups", uri], "0 groups of 0 items, at a mean distance of at most 0; 0 items in no group"),
     ):
         code, out, err = run(capsys, monkeypatch, *words)
         assert (code, out.strip(), err) == (0, told, "")

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nearfar
+from nearfar import workflows
 from nearfar.data.readers.text_tables import read_text_table
 from nearfar.index import Index
 from nearfar.io.cells import escaped, unescaped
-from nearfar.workflows import searching
 
 FORMULAS = ["=1+1", "+1+1", "-2+3", "@SUM(A1)", "\tx", "\rx", "=cmd|' /C calc'!A0", "＝1+1", "-", "--1", "+e5", "-1.5%"]
 NUMBERS = ["-1.5", "+3", "-.5e-3", "0", "-7", "1E+9"]
@@ -41,7 +41,7 @@ def test_tables_of_a_search_hold_no_formulas(tmp_path):
     names = [*(text for text in FORMULAS if text.strip() == text), *NUMBERS, "'=1", "''-x", "cat"]
     rows = np.repeat(np.random.default_rng(0).normal(size=(1, 3)), len(names), axis=0)
     Index(rows, names=names, labels=names).save(tmp_path / "x.index")
-    searching.describe_duplicates(tmp_path / "x.index", 0.1, tmp_path / "found.csv")
+    workflows.duplicates(tmp_path / "x.index", out=tmp_path / "found.csv", within=0.1)
     with (tmp_path / "found.csv").open(newline="") as file:
         cells = [cell for row in csv.reader(file) for cell in row]
     assert [cell for cell in cells if cell[:1] in {*"=+-@＝"} and cell not in NUMBERS] == []

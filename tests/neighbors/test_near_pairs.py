@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from nearfar.neighbors import near_pairs
-from nearfar.neighbors.near_pairs import Nearness, groups_within, nearest_pairs, pairs_within
+from nearfar.neighbors.near_pairs import Nearness, duplicate_distance, groups_within, nearest_pairs, pairs_within
 from nearfar.numerics.distances import DISTANCES, pair_distances
 
 rng = np.random.default_rng(0)
@@ -128,3 +128,24 @@ def test_rows_are_prepared_in_little_more_than_one_copy(distance):
         assert tracemalloc.get_traced_memory()[1] < 3 * rows.nbytes
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+@pytest.mark.parametrize("copies", [1, 4])
+def test_the_distance_of_planted_duplicates_is_suggested(distance, copies):
+    drawn = np.random.default_rng(1)
+    rows = drawn.normal(size=(200, 12))
+    planted = [rows[:10] + 1e-3 * drawn.normal(size=(10, 12)) for _ in range(copies)]
+    found = duplicate_distance(np.concatenate([rows, *planted]), distance=distance)
+    numbers = groups_within(np.concatenate([rows, *planted]), found, distance=distance).numbers
+    assert (numbers >= 0).nonzero()[0].tolist() == [*range(10), *range(200, 200 + 10 * copies)]
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_no_distance_is_suggested_where_no_pair_stands_out(distance):
+    found = [
+        duplicate_distance(np.random.default_rng(seed).normal(size=(150, 16)), distance=distance) for seed in range(5)
+    ]
+    assert found == [None] * 5
+    assert duplicate_distance(np.eye(6)[:, :4], distance="euclidean") is None  # too few rows to compare with
+    assert duplicate_distance(np.ones((9, 2)), distance=distance) == 0

@@ -1,7 +1,7 @@
 """The command line.
 
-``nearfar data | inspect | train | fit | evaluate | embed | index | search | serve | duplicates | suspects | adapt |
-report | card | compare | export | list | doctor | completion``.
+``nearfar data | inspect | train | fit | evaluate | embed | index | search | serve | duplicates | groups |
+label-next | suspects | adapt | report | card | compare | export | list | doctor | completion``.
 
 Its modules import what computes inside of their functions, so that ``nearfar --help`` starts at once.
 """
@@ -27,6 +27,7 @@ from ..quoting import PATH, shorten
 from ..train.launching import LAUNCHER, leave_message
 from . import (
     adapting,
+    collecting,
     completing,
     describing,
     diagnosing,
@@ -92,7 +93,9 @@ app.command(suspecting.suspects, group=EVALUATE)
 app.command(embedding.embed, group=SEARCH)
 app.command(indexing.index, group=SEARCH)
 app.command(searching.search, group=SEARCH)
-app.command(searching.duplicates, group=SEARCH)
+app.command(collecting.duplicates, group=SEARCH)
+app.command(collecting.groups, group=SEARCH)
+app.command(collecting.label_next, group=SEARCH)
 app.command(serving.serve, group=SEARCH)
 app.command(adapting.adapt, group=SEARCH)
 app.command(describing.card, group=SHARE)

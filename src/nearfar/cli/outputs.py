@@ -44,6 +44,13 @@ def check_out(out: Path, name: str = "--out", *, overwrite: bool) -> None:
         raise ValueError(f"{name}: the folder {out.parent} is not writable")
 
 
+def check_page_or_table(out: Path, *, overwrite: bool) -> None:
+    """Refuse a file that does not end in .csv or .html, or that cannot be written."""
+    if out.suffix not in (".csv", ".html"):
+        raise ValueError(f"--out: {out}: expected a .csv or an .html file")
+    check_out(out, overwrite=overwrite)
+
+
 TABLES = (".csv", ".tex", ".md")
 
 

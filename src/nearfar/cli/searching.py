@@ -1,4 +1,4 @@
-"""``nearfar search`` and ``duplicates``: neighbors and near duplicates in an index."""
+"""``nearfar search``: the neighbors of queries in an index."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..io.untrusted import images_from
 from ..trust import trusting
 from .encoding import say
 from .options import NEIGHBORS, QUERIES, RUN, Overwrite, Trust
-from .outputs import check_out, remark_outside
+from .outputs import check_page_or_table, remark_outside
 
 
 def search(
@@ -104,55 +104,3 @@ def search(
             rerank=rerank,
         )
     say(lines)
-
-
-def duplicates(
-    file: Path,
-    *,
-    within: float | None = None,
-    k: Annotated[int, Parameter(name="-k")] = 20,
-    group_by: Annotated[str, Parameter(show_default=False)] = "",
-    out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
-    overwrite: Annotated[bool, Parameter(help="Replace an existing OUT.")] = False,
-    images: Annotated[tuple[Path, ...], Parameter(name="--images", show_default=False)] = (),
-) -> None:
-    """Find near duplicates in an index, and mark those with different classes.
-
-    Example: nearfar duplicates photos.index --within 0.02 -o duplicates.csv
-
-    Parameters
-    ----------
-    file
-        An index from `nearfar index`.
-    within
-        Group items that are at most this far apart, directly or through a chain of others. Without it, the nearest
-        pairs are printed, which shows what distances duplicates have in this index.
-    k
-        Number of pairs to print.
-    group_by
-        Leave out pairs of items that have the same value in this column, such as photos of one object or frames of one
-        video, which are alike anyway.
-    out
-        Write the groups to a .csv (group, distance to the nearest other, class, name) or to an .html page with
-        pictures, instead of printing them.
-    images
-        Also show pictures from this folder: without it, only those below the folder of the index. Repeat for several.
-    """
-    if within is None and out is not None:
-        raise ValueError("--out: works only with --within DISTANCE, because only groups are written")
-    from ..workflows.searching import describe_duplicates, describe_nearest
-
-    if within is None:
-        say(describe_nearest(file, k, group_by))
-        return
-    if out is not None:
-        check_page_or_table(out, overwrite=overwrite)
-    with images_from(*images):
-        say(describe_duplicates(file, within, out, group_by, on_outside=remark_outside))
-
-
-def check_page_or_table(out: Path, *, overwrite: bool) -> None:
-    """Refuse a file that does not end in .csv or .html, or that cannot be written."""
-    if out.suffix not in (".csv", ".html"):
-        raise ValueError(f"--out: {out}: expected a .csv or an .html file")
-    check_out(out, overwrite=overwrite)

@@ -19,8 +19,6 @@ from ..models import Model, load
 from ..numerics.types import AnyArray, Bools, Ints
 from ..quoting import quoted
 from .adapter import QueryAdapter
-from .groups import numbered
-from .index import Index
 from .paths import base_folder_of, from_home
 from .records import Hits
 from .stores import DIMS, THRESHOLD, Store
@@ -314,23 +312,3 @@ def check_group_column(store: Store, group_by: str) -> None:
     columns = store.columns()
     if group_by and group_by not in columns:
         raise ValueError(f"group_by: there is no column {quoted(group_by)}; there are {', '.join(columns)}")
-
-
-def closest_pairs(store: Store, index: Index, k: int, group_by: str = "") -> list[tuple[int, int, float]]:
-    """Return the k nearest pairs of items, of two groups if a column `group_by` tells groups apart."""
-    groups = None
-    if group_by:
-        check_group_column(store, group_by)
-        groups = numbered(index.all_columns()[group_by])
-    count = k
-    most = len(index) * (len(index) - 1) // 2
-    while True:
-        pairs = index.closest(count)
-        apart = [
-            (int(i), int(j), float(distance))
-            for i, j, distance in zip(*pairs, strict=True)
-            if groups is None or groups[i] != groups[j]
-        ]
-        if len(apart) >= k or count >= min(most, MOST_PAIRS):
-            return apart[:k]
-        count = min(GROWTH_OF_PAIRS * count, most, MOST_PAIRS)

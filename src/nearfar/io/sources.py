@@ -24,6 +24,8 @@ class SourceKind(StrEnum):
 MODELS = (SourceKind.RUN, SourceKind.LEARNER, SourceKind.ENCODER)
 ENCODERS = ("timm:", "transformers:", "ge2e:")
 """How the names of pretrained encoders begin."""
+PIXELS = "pixels"
+"""Name of the encoder that compares thumbnails, and needs no weights."""
 ADVICE = {
     SourceKind.INDEX: "; open it with nearfar.index.open",
     SourceKind.EMBEDDINGS: "; `nearfar index` makes an index of it",
@@ -39,7 +41,7 @@ def kind_by_name(source: str | os.PathLike[str]) -> SourceKind | None:
     text = os.fspath(source)
     if is_address(text) or text.endswith((".index", FOLDER)):
         return SourceKind.INDEX
-    if text.startswith(ENCODERS):
+    if text.startswith(ENCODERS) or (text == PIXELS and not os.path.exists(text)):
         return SourceKind.ENCODER
     if text.endswith(EMBEDDINGS) or is_table(text):
         return SourceKind.EMBEDDINGS
@@ -96,6 +98,8 @@ def absolute(source: str) -> str:
     >>> absolute("timm:vit_small")
     'timm:vit_small'
     """
+    if kind_by_name(source) is SourceKind.ENCODER and ":" not in source:
+        return source
     start = next((start for start in ENCODERS if source.startswith(start)), "")
     path = source.removeprefix(start)
     return source if start and not os.path.exists(path) else start + os.path.realpath(path)

@@ -18,10 +18,14 @@ from ..numerics.distances import as_rows, check_distance, chunks, pair_distances
 from ..numerics.types import AnyArray, Array, Ints
 from ..progress import stage
 from .blocks import originals
-from .nearest import true_cells
+from .nearest import nearest, true_cells
 
 PAIR_BLOCK_CELLS = 2**22  # number of distances that are computed at a time
 MAX_LISTED_PAIRS = 2_000_000  # maximum number of pairs in a result
+FIFTH = 5  # neighbor with which the nearest one is compared, where a distance of near duplicates is suggested
+STANDS_OUT = 0.5  # largest ratio of these two distances for a pair that stands out
+CHANCE = 0.01  # and the largest chance of its ratio where there are no duplicates
+STANDING_OUT_SHARE = 0.9  # smallest share of the pairs within the suggested distance that stand out
 MANY_CANDIDATES = 1 / 64  # share of candidates among all pairs above which a float64 product is faster
 
 
@@ -84,6 +88,84 @@ def nearest_pairs(rows: Any, k: int, *, distance: str = "euclidean") -> NearPair
     if not isinstance(k, Integral) or not 1 <= k <= MAX_LISTED_PAIRS:
         raise ValueError(f"k: expected 1 to {MAX_LISTED_PAIRS:,}, got {k!r}")
     return _search(as_rows(rows, "rows"), check_distance(distance), np.inf, k)
+
+
+def duplicate_distance(rows: Any, *, distance: str = "euclidean") -> float | None:
+    """Suggest a distance within which rows are near duplicates, from the rows alone.
+
+    A row and its nearest one stand out if they are much nearer to each other than either of them is to its fifth
+    nearest: at most half as far, or less where such a ratio is common. The pairs are taken nearest first, as long as
+    nine of ten stand out.
+
+    Parameters
+    ----------
+    rows : array-like of shape (n, d)
+        Rows.
+    distance : {"euclidean", "sqeuclidean", "cosine"}
+        Distance by which rows are compared.
+
+    Returns
+    -------
+    float or None
+        The distance of the last of these pairs, rounded up to two digits; None if the nearest pair does not stand out,
+        or there are fewer than seven rows.
+
+    Notes
+    -----
+    Lowe (IJCV 2004) compares the nearest neighbor with the second in this way; the fifth allows for several copies of
+    one item. Where rows are spread evenly in m dimensions, the ratio r of these distances is at most t with a chance of
+    1 - (1 - t^m)^4, and log(r_2 / r_1) of the second and the first neighbor has the median log(2) / m (Facco et al.,
+    2017), which estimates m. The largest ratio that stands out has a chance of 1%.
+
+    Examples
+    --------
+    >>> rows = np.random.default_rng(0).normal(size=(200, 8))
+    >>> rows[:5] = rows[5:10] + 0.01
+    >>> duplicate_distance(rows)
+    0.029
+    """
+    x = as_rows(rows, "rows")
+    check_distance(distance)
+    n = len(x)
+    if n < FIFTH + 2:
+        return None
+    distances, near = nearest(x, x, FIFTH, distance=distance, exclude_self=True)
+    first, second = np.arange(n), near[:, 0]
+    # a pair that both of its rows name counts once
+    pairs = np.unique(np.column_stack([np.minimum(first, second), np.maximum(first, second)]), axis=0)
+    i, j = pairs.T
+    apart = pair_distances(x, x, i, j, distance)
+    stands_out = apart <= largest_ratio(distances, distance) * np.minimum(distances[i, -1], distances[j, -1])
+    order = np.argsort(apart, kind="stable")
+    shares = np.cumsum(stands_out[order]) / np.arange(1, len(order) + 1)
+    fails = np.flatnonzero(shares < STANDING_OUT_SHARE)
+    far = np.flatnonzero(stands_out[order][: fails[0] if len(fails) else None])
+    if len(far) == 0:
+        return None
+    return rounded_up(float(apart[order[far[-1]]]))
+
+
+def largest_ratio(distances: Array, distance: str) -> float:
+    """Return the largest ratio of the distances (n, 5) to the first and the fifth neighbor that stands out."""
+    power = 1.0 if distance == "euclidean" else 2.0  # a cosine distance is half of a squared one
+    known = distances[:, 0] > 0
+    growth = float(np.median(np.log(distances[known, 1] / distances[known, 0]))) / power if known.any() else 0.0
+    dimensions = np.log(2) / max(growth, 1e-3)
+    by_chance = (1 - (1 - CHANCE) ** (1 / (FIFTH - 1))) ** (1 / dimensions)
+    return float(min(STANDS_OUT, by_chance) ** power)
+
+
+def rounded_up(distance: float) -> float:
+    """Return the smallest number of two digits that is not below a distance.
+
+    >>> rounded_up(0.03412), rounded_up(12.0), rounded_up(0.0)
+    (0.035, 12.0, 0.0)
+    """
+    if distance == 0:
+        return 0.0
+    places = 1 - int(np.floor(np.log10(distance)))
+    digits = round(distance * 10.0**places, 9)  # 0.07 * 100 is a little more than 7
+    return float(f"{int(np.ceil(digits))}e{-places}")
 
 
 class Groups(NamedTuple):

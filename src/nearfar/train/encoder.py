@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
+import torch
 from torch import Tensor, nn
 
 from ..data.readers.in_memory import GIVEN
@@ -14,6 +15,8 @@ from ..deep.networks.ge2e import WINDOW_SECONDS
 from ..deep.networks.transformers_sound_trunk import is_of_sounds, longest_of
 from ..deep.networks.transformers_trunk import TransformersTrunk, architecture_of
 from ..deep.networks.trunks import parse_trunk
+from ..deep.networks.weights import TrunkError
+from ..io.sources import PIXELS
 from ..numerics.mel import SOUND_RATE
 from .checkpoint import preserve_random_state, seed_random_state
 from .config import TrainConfig
@@ -27,6 +30,11 @@ from .task import MOST_SECONDS, own_preprocessing, text_tokens
 
 TOKENIZER = "tokenizer.json"
 GE2E_FILE = "ge2e:"
+THUMBNAIL = 24
+"""Side of the thumbnails of `pixels`. Larger ones differ more between two copies of a photo, after a crop, for
+example."""
+BLANK = 1 / 255
+"""Standard deviation of the shades of an image that counts as blank. It keeps the embeddings of blank images finite."""
 
 
 def load_encoder(name: str) -> DeepMetric:
@@ -37,8 +45,9 @@ def load_encoder(name: str) -> DeepMetric:
     name : str
         ``timm:NAME``, ``transformers:NAME`` of a model of images, or ``transformers:FOLDER``, also of a model of texts,
         of sounds, or of images and texts, whose embeddings are in one space; ``ge2e:FILE``, the encoder of speakers
-        with its file of weights. Options in parentheses are as for the trunk of
-        `TrainConfig`.
+        with its file of weights. Options in parentheses are as for the trunk of `TrainConfig`; the option
+        ``pretrained`` is a local file of weights. Or ``pixels``: thumbnails of images, of 24 x 24 shades of gray, whose
+        cosine is their correlation.
 
     Returns
     -------
@@ -51,10 +60,14 @@ def load_encoder(name: str) -> DeepMetric:
         If the name is unknown, a package is not installed, or the weights are not available.
     """
     with preserve_random_state():
+        if name == PIXELS:
+            return _of_pixels()
         weights: str | bool = True
         if name.startswith(GE2E_FILE):  # an encoder of this library, whose weights are in a file
             weights = name.removeprefix(GE2E_FILE)
             name = "ge2e"
+        else:
+            name, weights = with_own_weights(name)
         config = TrainConfig.of(data=GIVEN, trunk=name, pretrained=weights, freeze_trunk=True, keep="trained")
         config = config.replace(**own_preprocessing(config))
         seed_random_state(config.seed)
@@ -76,6 +89,39 @@ def _of_sounds(config: TrainConfig) -> DeepMetric:
     shape = (round(seconds * SOUND_RATE),)
     embedder = make_embedder(config, shape, embedding_layer=False)
     return _ready(config, embedder, {"shape": [*shape], "sounds": True, "embedding_layer": False})
+
+
+def with_own_weights(name: str) -> tuple[str, str | bool]:
+    """Return the trunk of an encoder without the option `pretrained`, and its value: a file; True means the hub's.
+
+    >>> with_own_weights("timm:resnet18(pretrained='weights.safetensors', drop_rate=0.1)")
+    ('timm:resnet18(drop_rate=0.1)', 'weights.safetensors')
+    """
+    trunk, options = parse_trunk(name)
+    weights = options.pop("pretrained", True)
+    if not isinstance(weights, str | bool) or weights is False:
+        raise TrunkError(f"trunk {trunk}: pretrained: expected a file of weights, got {weights!r}")
+    settings = ", ".join(f"{option}={value!r}" for option, value in options.items())
+    return f"{trunk}({settings})" if settings else trunk, weights
+
+
+def _of_pixels() -> DeepMetric:
+    """Return thumbnails x of n shades as (x - mean(x), BLANK sqrt(n)), whose cosine is their correlation.
+
+    For images that are not blank, the last number is negligible. Two blank images have a cosine of 1.
+    """
+    n = THUMBNAIL**2
+    shape = (1, THUMBNAIL, THUMBNAIL)
+    config = TrainConfig.of(data=GIVEN, trunk="identity", image_size=THUMBNAIL, resize=THUMBNAIL, squash=True)
+    config = config.replace(keep="trained", embedding_dim=n + 1)
+    embedder = make_embedder(config, shape)
+    layer = cast(nn.Linear, embedder.layer)
+    with torch.no_grad():
+        layer.weight[:n] = torch.eye(n) - 1 / n
+        layer.weight[n] = 0.0
+        layer.bias.zero_()
+        layer.bias[n] = BLANK * n**0.5
+    return _ready(config, embedder, {"shape": [*shape]})
 
 
 def _of_texts(config: TrainConfig) -> DeepMetric:

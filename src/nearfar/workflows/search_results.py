@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -99,13 +99,6 @@ def neighbor_lines(names: Sequence[str], found: Sequence[Sequence[Neighbor]], co
             yield f"{line}  ({', '.join(values)})" if values else line
 
 
-def group_lines(number: int, rows: Sequence[tuple[int, float, str, str]], wide: int) -> Iterator[str]:
-    """Yield a heading for a group, followed by its items."""
-    kinds = len({row[2] for row in rows})
-    yield f"group {number}: {len(rows)} items" + (f" of {kinds} classes" if kinds > 1 else "")
-    yield from (f"  {distance_text(distance):>10}  {label:<{wide}}  {name}" for _, distance, label, name in rows)
-
-
 def write_hits(
     out: Path,
     store: Store,
@@ -134,23 +127,6 @@ def write_hits(
     write_search_page(
         out, lines, items_in(hits.records, pictures), title=f"Nearest to {queries.name}", note=note, queries=query_items
     )
-
-
-def write_groups(out: Path, index: Index, numbers: Any, distances: Any, about: str, pictures: NamedReader) -> None:
-    """Write a page with every group of near items, those of several classes first."""
-
-    from ..report.search_page import Line, Near, write_search_page
-
-    order = np.flatnonzero(numbers >= 0)
-    order = order[np.argsort(numbers[order], kind="stable")]
-    groups = filter(len, np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1))
-    labels = np.array(classes_of(index))
-    lines = []
-    for group in sorted(groups, key=lambda group: (labels[group] == labels[group[0]]).all()):
-        first, *others = (Near(int(at), distance_text(distances[at])) for at in group)
-        lines.append(Line(first, others))
-    note = f"{about}. Below each item is its distance to the nearest other item. Groups of several classes come first."
-    write_search_page(out, lines, items_in(index, pictures), title="Near duplicates", note=note)
 
 
 def items_in(index: Index | Records, pictures: NamedReader) -> Items:

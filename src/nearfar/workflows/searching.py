@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import groupby
+from collections.abc import Callable
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..data.items import left_out
-from ..evaluation.collapse import collapse
 from ..index import open_store
 from ..index.paths import pictures_of
-from ..index.searching import check_group_column, check_search, closest_pairs
+from ..index.searching import check_search
 from ..index.searching import search as search_index
 from ..io.cells import write_table
 from ..quoting import count_of
 from .reporting import ignore
 from .search_results import (
-    classes_of,
-    distance_text,
-    group_lines,
     neighbor_lines,
     neighbors_of_queries,
-    write_groups,
     write_hits,
 )
 
 if TYPE_CHECKING:
     from ..data.items import NamedReader
-    from ..index import Index, Store
+    from ..index import Store
     from ..index.searching import Found
 
 HEADING = ("query", "rank", "distance", "class", "name")  # of a table of neighbors
@@ -96,74 +90,3 @@ def count_text(found: Found, k: int) -> str:
     if few and few < total:  # else the number says it
         count += f"; {few:,} {'has' if few == 1 else 'have'} fewer, at least {found.counts.min()}"
     return count
-
-
-def describe_nearest(file: Path, k: int, group_by: str = "") -> str:
-    """Return lines on the k nearest pairs of an index, of items of different groups with `group_by`."""
-
-    store = open_store(file, lock=False)
-    index = store.in_memory()
-    labels = classes_of(index)
-    lines = []
-    for i, j, distance in closest_pairs(store, index, k, group_by):
-        mark = " " if labels[i] == labels[j] else "*"
-        lines.append(f"{distance_text(distance):>10}  {mark}  {index.names[i]}  {index.names[j]}")
-    lines.append(
-        f"the {len(lines)} nearest pairs, * if the classes differ; --within DISTANCE groups items within that distance"
-    )
-    warning = collapse(index.embeddings, index.distance)
-    if warning:
-        lines.append(warning)
-    return "\n".join(lines)
-
-
-def describe_duplicates(
-    file: Path,
-    within: float,
-    out: Path | None = None,
-    group_by: str = "",
-    on_outside: Callable[[NamedReader], None] = ignore,
-) -> str:
-    """Return lines on the groups of an index, or write them to a file."""
-
-    store = open_store(file, lock=False)
-    index = store.in_memory()
-    labels = classes_of(index)
-    check_group_column(store, group_by)
-    numbers, distances = index.duplicates(within, group_by=group_by)
-
-    # (group, distance to the nearest other, class, name) of each item in a group, sorted by group
-    order = sorted((at for at, number in enumerate(numbers.tolist()) if number >= 0), key=numbers.__getitem__)
-    rows = [(int(numbers[at]), float(distances[at]), labels[at], str(index.names[at])) for at in order]
-    groups = [(number, list(part)) for number, part in groupby(rows, key=lambda row: row[0])]
-    summary = summary_of_groups(index, groups, within)
-
-    if out is None:
-        width = max((len(row[2]) for row in rows), default=0)
-        lines = [line for number, part in groups for line in group_lines(number, part, width)]
-        return "\n".join([*lines, summary])
-    if out.suffix == ".html":
-        pictures = pictures_of(index.names.tolist(), index.about, file)
-        write_groups(out, index, numbers, distances, summary, pictures)
-        on_outside(pictures)
-    else:
-        write_table(out, ("group", "distance", "class", "name"), rows)
-    return f"{out}: {summary}"
-
-
-def summary_of_groups(
-    index: Index, groups: Sequence[tuple[int, list[tuple[int, float, str, str]]]], within: float
-) -> str:
-    """Return one line on the groups, with a warning if the embeddings or the distance do not distinguish items."""
-
-    sizes = [len(part) for _, part in groups]
-    mixed = sum(len({row[2] for row in part}) > 1 for _, part in groups)
-    found = f"{count_of(len(groups), 'group')} of {sum(sizes):,} items within {within:g}"
-    summary = f"{found}; {mixed:,} with several classes"
-    warning = collapse(index.embeddings, index.distance)
-    largest = max(sizes, default=0)
-    if warning:
-        summary += f". {warning}"
-    elif largest > len(index) / 2 and mixed:
-        summary += f". {largest:,} of {len(index):,} items are one group: the distance is too large"
-    return summary

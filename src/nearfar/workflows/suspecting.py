@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..data.dataset import some
-from ..data.items import left_out, named_by_paths, root_of
+from ..data.items import left_out
 from ..evaluation import hard_negatives
 from ..evaluation import pairs_across as nearest_across
 from ..evaluation import suspects as suspects_among
-from ..index import Index, open_store
-from ..index.paths import base_folder_of, labeled_items, relative_path
+from ..index import Index
+from ..index.paths import labeled_items
 from ..io.atomic_files import atomic_write
 from ..io.cells import unescaped, write_table
 from ..io.sources import SourceKind, kind_of
-from ..models.embedded import embed_source, recorded, refuse_data
+from ..models.embedded import embed_source, refuse_data
 from ..quoting import quoted, significant
+from .collected import Collected, collect
 
 if TYPE_CHECKING:
     from ..data import Dataset
@@ -62,6 +63,10 @@ def suspects(
     """
 
     source = Path(source)
+    if decided is not None:
+        assert out is not None
+        collected = collect(source, data, selection, distance=distance)
+        return write_corrected(out, collected, read_decisions(decided, collected.dataset))
     if kind_of(source) is SourceKind.INDEX:
         refuse_data(source, data)
 
@@ -72,11 +77,6 @@ def suspects(
         rows = embedded.rows
         usual = embedded.distance
     compared_by = distance or usual
-    if decided is not None:
-        assert out is not None
-        decisions = read_decisions(decided, dataset)
-        folder = images_of(source, dataset, data)
-        return write_corrected(out, dataset, rows, decisions, folder, distance=compared_by)
     if across is not None:
         return pairs_across(dataset, rows, across, out, distance=compared_by)
     if negatives is not None:
@@ -165,52 +165,37 @@ def read_decisions(file: Path, dataset: Dataset) -> dict[str, str]:
     return {name: decision for name, decision in rows if decision not in ("", KEEP)}
 
 
-def images_of(source: Path, dataset: Dataset, data: str | None) -> Path | None:
-    """Return the folder to which the names of images are relative; None if items are not images."""
-
-    kind = kind_of(source)
-    if kind is SourceKind.INDEX:
-        root = base_folder_of(open_store(source, lock=False).about, source)
-        return root if (root / dataset.names[0]).is_file() else None
-    if kind is SourceKind.EMBEDDINGS:
-        root = Path(recorded(source, "folder") or ".")
-        return root if (root / dataset.names[0]).is_file() else None
-    if data is not None and named_by_paths(dataset, data):
-        return root_of(data)
-    return None
-
-
-def write_corrected(
-    out: Path, dataset: Dataset, rows: AnyArray, decisions: dict[str, str], images: Path | None, *, distance: str
-) -> str:
+def write_corrected(out: Path, collected: Collected, decisions: dict[str, str]) -> str:
     """Write the items with corrected labels, and return a line on it.
 
-    A .csv lists the images in the folder `images`; an .npz holds embeddings, and the distance that compares them.
+    A .csv lists images or texts; an .npz holds embeddings, and the distance that compares them.
     """
 
-    labels = [dataset.classes[label] for label in dataset.labels]
+    dataset = collected.dataset
+    labels = collected.classes
     decided = [decisions.get(name, label) for name, label in zip(dataset.names, labels, strict=True)]
     kept = [place for place, label in enumerate(decided) if label != REMOVE]
     moved = sum(decided[place] != labels[place] for place in kept)
     if not kept:
         raise ValueError("decided: would remove all items; expected at least one that is kept")
     if out.suffix == ".csv":
-        if images is None or not images.is_dir():
-            raise ValueError(f"out: {out}: a .csv lists the paths of images, which are unknown here; expected an .npz")
-        paths = [relative_path(images / name, out.absolute().parent) for name in dataset.names]
-        write_table(out, ("path", "label"), [(Path(paths[place]).as_posix(), decided[place]) for place in kept])
+        if collected.folder is None and dataset.texts is None:
+            raise ValueError(
+                f"out: {out}: a .csv lists texts or the paths of images, which are unknown here; expected an .npz"
+            )
+        collected.write_rows(out, kept, ("label",), [(decided[place],) for place in kept])
     else:
         classes = sorted({decided[place] for place in kept})
         number = {name: place for place, name in enumerate(classes)}
         arrays: dict[str, Any] = {
-            "embeddings": rows[kept],
+            "embeddings": collected.rows[kept],
             "labels": np.array([number[decided[place]] for place in kept]),
             "classes": np.array(classes),
             "names": np.array([dataset.names[place] for place in kept]),
-            "distance": distance,
+            "distance": collected.distance,
         }
-        if images is not None:  # for reports, which show the images
-            arrays["folder"] = str(images.absolute())
+        if collected.folder is not None:  # for reports, which show the images
+            arrays["folder"] = str(collected.folder.absolute())
         if dataset.groups is not None:
             arrays["groups"] = dataset.groups[kept]
         with atomic_write(out) as file:

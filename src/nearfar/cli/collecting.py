@@ -1,0 +1,204 @@
+"""``nearfar duplicates``, ``groups`` and ``label-next``: what a collection is made of, without labels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from ..io.untrusted import images_from
+from ..models.embedded import Selection
+from ..trust import trusting
+from .encoding import say
+from .options import FOUND, RUN, DistanceName, ItemOptions, Overwrite, Trust
+from .outputs import check_page_or_table, remark_outside
+
+
+def duplicates(
+    source: Path,
+    data: str | None = None,
+    *,
+    within: Annotated[float | None, Parameter(group=FOUND)] = None,
+    k: Annotated[int, Parameter(name="-k", group=FOUND)] = 20,
+    group_by: Annotated[str, Parameter(show_default=False, group=FOUND)] = "",
+    distance: Annotated[DistanceName | None, Parameter(group=FOUND)] = None,
+    out: Annotated[Path | None, Parameter(name=["--out", "-o"], group=RUN)] = None,
+    items: ItemOptions = ItemOptions(),
+    overwrite: Overwrite = False,
+    trust: Trust = (),
+) -> None:
+    """Find near duplicates, and mark those with different classes.
+
+    Example: nearfar duplicates pixels photos/ -o duplicates.html
+
+    Parameters
+    ----------
+    source
+        An index from `nearfar index`; an .npz, .parquet or .csv of embeddings; or what embeds DATA: pixels, which
+        compares thumbnails and finds copies of photos best, a pretrained encoder, a run or a learner.
+    data
+        The items to compare, with a model: for example a folder of photos, with or without class folders.
+    within
+        Group items that are at most this far apart, directly or through a chain of others. Without it, the nearest
+        pairs are printed, with the distance that is suggested; --out uses that distance.
+    k
+        Number of pairs to print.
+    group_by
+        Leave out pairs of items that have the same value in this column of the index or table, such as photos of one
+        object or frames of one video, which are alike anyway.
+    distance
+        Compare embeddings by this distance: cosine or euclidean. By default, that of the source.
+    out
+        Write the groups to a .csv (group, distance to the nearest other, class, name, decision), in which you can edit
+        the column decision, or to an .html page with their pictures side by side. `nearfar suspects --decided` takes
+        the table.
+    """
+    check_counts({"-k": k})
+    if out is not None:
+        check_page_or_table(out, overwrite=overwrite)
+    from ..workflows import duplicates as find_duplicates
+
+    with images_from(*items.images), trusting(*trust):
+        say(
+            find_duplicates(
+                source,
+                data,
+                out,
+                selection_of(items),
+                within=within,
+                k=k,
+                group_by=group_by,
+                distance=distance,
+                on_outside=remark_outside,
+            )
+        )
+
+
+def groups(
+    source: Path,
+    data: str | None = None,
+    *,
+    within: Annotated[float | None, Parameter(group=FOUND)] = None,
+    most: Annotated[int | None, Parameter(group=FOUND)] = None,
+    k: Annotated[int, Parameter(name="-k", group=FOUND)] = 20,
+    distance: Annotated[DistanceName | None, Parameter(group=FOUND)] = None,
+    out: Annotated[Path | None, Parameter(name=["--out", "-o"], group=RUN)] = None,
+    items: ItemOptions = ItemOptions(),
+    overwrite: Overwrite = False,
+    trust: Trust = (),
+) -> None:
+    """Propose groups of near items that may be classes, without labels.
+
+    Example: nearfar groups photos.index -o groups.csv
+
+    Parameters
+    ----------
+    source
+        An index from `nearfar index`; an .npz, .parquet or .csv of embeddings; or what embeds DATA: a pretrained
+        encoder such as timm:NAME or transformers:FOLDER, a run or a learner.
+    data
+        The items, with a model: for example a folder of photos, or a table with a column `text`.
+    within
+        Largest mean distance of two groups that are merged: larger values make larger groups. By default, the median
+        distance of an item to its tenth nearest.
+    most
+        Largest number of items in a group.
+    k
+        Number of groups to print.
+    distance
+        Compare embeddings by this distance: cosine or euclidean. By default, that of the source.
+    out
+        Write the items of the groups to a .csv (name, path or text, label), in which you can rename and merge labels,
+        and which `nearfar train` reads; or to an .html page with their pictures.
+    """
+    check_counts({"-k": k, "--most": most})
+    if out is not None:
+        check_page_or_table(out, overwrite=overwrite)
+    from ..workflows import groups as propose_groups
+
+    with images_from(*items.images), trusting(*trust):
+        say(
+            propose_groups(
+                source,
+                data,
+                out,
+                selection_of(items),
+                within=within,
+                most=most,
+                k=k,
+                distance=distance,
+                on_outside=remark_outside,
+            )
+        )
+
+
+def label_next(
+    source: Path,
+    data: str | None = None,
+    *,
+    k: Annotated[int, Parameter(name="-k", group=FOUND)] = 20,
+    by: Annotated[Literal["representative", "doubtful"], Parameter(group=FOUND)] = "representative",
+    labeled: Annotated[tuple[Path, ...], Parameter(show_default=False, group=FOUND)] = (),
+    distance: Annotated[DistanceName | None, Parameter(group=FOUND)] = None,
+    out: Annotated[Path | None, Parameter(name=["--out", "-o"], group=RUN)] = None,
+    items: ItemOptions = ItemOptions(),
+    overwrite: Overwrite = False,
+    trust: Trust = (),
+) -> None:
+    """Choose the items whose labels help most.
+
+    Example: nearfar label-next photos.index -k 100 -o labels.csv
+
+    Parameters
+    ----------
+    source
+        An index from `nearfar index`; an .npz, .parquet or .csv of embeddings; or what embeds DATA: a pretrained
+        encoder such as timm:NAME or transformers:FOLDER, a run or a learner.
+    data
+        The items, with a model: for example a folder of photos, or a table with a column `text`.
+    k
+        Number of items to choose.
+    by
+        representative: items that are near to many others, none of which has a label. doubtful: the same, but items
+        between two labels count more than those near to one only.
+    labeled
+        A .csv with the columns name and label, such as an earlier OUT with labels filled in. Repeat for several. By
+        default, the labels are the classes of the items, if only some have one.
+    distance
+        Compare embeddings by this distance: cosine or euclidean. By default, that of the source.
+    out
+        Write the items to a .csv (name, path or text, an empty label, and the label of the nearest labeled item), which
+        `nearfar train` reads once you have filled in the labels; or to an .html page with their pictures.
+    """
+    check_counts({"-k": k})
+    if out is not None:
+        check_page_or_table(out, overwrite=overwrite)
+    from ..workflows import label_next as choose
+
+    with images_from(*items.images), trusting(*trust):
+        say(
+            choose(
+                source,
+                data,
+                out,
+                selection_of(items),
+                k=k,
+                by=by,
+                labeled=labeled,
+                distance=distance,
+                on_outside=remark_outside,
+            )
+        )
+
+
+def selection_of(items: ItemOptions) -> Selection:
+    """Return which items are embedded."""
+    return Selection(label=items.label, name=items.name, skip_bad=items.skip_bad)
+
+
+def check_counts(counts: dict[str, int | None]) -> None:
+    """Refuse numbers below 1."""
+    for option, count in counts.items():
+        if count is not None and count < 1:
+            raise ValueError(f"{option}: expected 1 or more, got {count}")

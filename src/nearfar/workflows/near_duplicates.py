@@ -1,0 +1,237 @@
+"""Near duplicates in a collection, as lines, as a table to decide on, or as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..io.cells import write_table
+from ..quoting import count_of
+from .collected import Collected, collect
+from .reporting import ignore
+from .search_results import distance_text
+from .suspecting import KEEP, REMOVE
+
+if TYPE_CHECKING:
+    from ..data import Dataset
+    from ..data.items import NamedReader
+    from ..models.embedded import Selection
+    from ..neighbors.near_pairs import NearPairs
+
+COLUMNS_OF_GROUPS = ("group", "distance", "class", "name", "decision")
+GROWTH_OF_PAIRS = 4  # factor by which more pairs are searched, until enough are of two groups
+
+
+class Duplicate(NamedTuple):
+    """An item of a group of near duplicates."""
+
+    group: int
+    at: int
+    distance: float  # to the nearest other item
+    label: str
+    name: str
+
+
+def duplicates(
+    source: str | Path,
+    data: str | None = None,
+    out: Path | None = None,
+    selection: Selection | None = None,
+    *,
+    within: float | None = None,
+    k: int = 20,
+    group_by: str = "",
+    distance: str | None = None,
+    on_outside: Callable[[NamedReader], None] = ignore,
+) -> str:
+    """Find near duplicates; return lines on the nearest pairs or on groups, or on the file that has the groups.
+
+    Parameters
+    ----------
+    source : str or Path
+        An index, a file of embeddings, or what `nearfar.load` loads, such as ``"pixels"``.
+    data : str, optional
+        The items, for a model.
+    out : Path, optional
+        A .csv or an .html page to write.
+    selection : Selection, optional
+        Which items are embedded; an index has all of its items.
+    within, k, group_by, distance
+        As for `nearfar duplicates`.
+    on_outside : callable
+        Function that is called with the reader of pictures, some of which may be outside of their folder.
+    """
+    if within is not None and not within >= 0:
+        raise ValueError(f"within: expected a distance of at least 0, got {within}")
+    collected = collect(source, data, selection, distance=distance, group_by=group_by)
+    if within is None and out is None:
+        return nearest_lines(collected, k)
+    if within is None:
+        within = suggested(collected)
+        if within is None:
+            raise ValueError(
+                "within: give a distance, because no pair is so much nearer than others that one can be suggested; "
+                "without out=, the nearest pairs are printed"
+            )
+    groups = groups_of(collected, within)
+    summary = summary_of(collected, groups, within)
+    if out is None:
+        width = max((len(item.label) for group in groups for item in group), default=0)
+        return "\n".join([*(line for group in groups for line in lines_of_group(group, width)), summary])
+    if out.suffix == ".html":
+        write_groups(out, collected, groups, summary, on_outside)
+    else:
+        write_table(out, COLUMNS_OF_GROUPS, [row for group in groups for row in decided_rows(group)])
+    return f"{out}: {summary}"
+
+
+def suggested(collected: Collected) -> float | None:
+    """Return a distance within which items are near duplicates; None if no pair stands out."""
+    from ..neighbors.near_pairs import duplicate_distance
+
+    if len(collected.rows) == 0:
+        return None
+    return duplicate_distance(collected.rows, distance=collected.distance)
+
+
+def nearest_lines(collected: Collected, k: int) -> str:
+    """Return lines on the k nearest pairs, and the distance that is suggested."""
+    labels = collected.classes
+    names = collected.dataset.names
+    lines = []
+    for i, j, apart in zip(*closest(collected, k), strict=True):
+        mark = " " if labels[i] == labels[j] else "*"
+        lines.append(f"{distance_text(apart):>10}  {mark}  {names[i]}  {names[j]}")
+    within = suggested(collected)
+    if within is None:
+        advice = "--within DISTANCE groups items within that distance"
+    else:
+        advice = f"suggested: --within {within:g}, up to which pairs are much nearer than other items"
+    marks = ", * if the classes differ" if any(labels) else ""
+    lines.append(f"the {len(lines)} nearest pairs{marks}; {advice}")
+    warning = collapsed(collected)
+    if warning:
+        lines.append(warning)
+    return "\n".join(lines)
+
+
+def closest(collected: Collected, k: int) -> NearPairs:
+    """Return the k nearest pairs, of items of two groups if items have groups."""
+    import numpy as np
+
+    from ..neighbors.near_pairs import MAX_LISTED_PAIRS, NearPairs, nearest_pairs
+
+    n = len(collected.rows)
+    most = min(n * (n - 1) // 2, MAX_LISTED_PAIRS)
+    if most == 0:
+        return NearPairs(np.empty(0, dtype=np.intp), np.empty(0, dtype=np.intp), np.empty(0))
+    count = min(k, most)
+    while True:
+        pairs = nearest_pairs(collected.rows, count, distance=collected.distance)
+        if collected.apart is not None:
+            kept = collected.apart[pairs.i] != collected.apart[pairs.j]
+            pairs = NearPairs(*(column[kept] for column in pairs))
+        if len(pairs.i) >= k or count == most:
+            return NearPairs(*(column[:k] for column in pairs))
+        count = min(GROWTH_OF_PAIRS * count, most)
+
+
+def groups_of(collected: Collected, within: float) -> list[list[Duplicate]]:
+    """Return the groups of near duplicates, the largest image of each first."""
+    from ..neighbors.near_pairs import groups_apart, groups_within
+
+    if len(collected.rows) == 0:
+        return []
+    if collected.apart is None:
+        numbers, distances = groups_within(collected.rows, within, distance=collected.distance)
+    else:
+        numbers, distances = groups_apart(collected.rows, within, collected.apart, distance=collected.distance)
+    labels = collected.classes
+    found = [
+        Duplicate(number, at, float(distances[at]), labels[at], collected.dataset.names[at])
+        for at, number in enumerate(numbers.tolist())
+        if number >= 0
+    ]
+    found.sort(key=lambda item: (item.group, -area(collected.dataset, item.at)))
+    return [list(group) for _, group in groupby(found, key=lambda item: item.group)]
+
+
+def area(dataset: Dataset, at: int) -> int:
+    """Return the number of pixels of an image; 0 if it cannot be read, or is no image."""
+    from ..data.decode import read_shape
+
+    if dataset.kind != "image":
+        return 0
+    try:
+        shape = read_shape(dataset.read, at)
+    except (OSError, ValueError):
+        return 0
+    return shape[0] * shape[1] if len(shape) == 2 else 0
+
+
+def has_classes(group: Sequence[Duplicate]) -> bool:
+    """Return whether the items of a group are of several classes."""
+    return len({item.label for item in group}) > 1
+
+
+def decided_rows(group: Sequence[Duplicate]) -> list[tuple[object, ...]]:
+    """Return the rows of a table: the first item is kept and the others removed, unless they are of several classes."""
+    proposals = [KEEP] + [REMOVE] * (len(group) - 1)
+    if has_classes(group):
+        proposals = [""] * len(group)
+    return [
+        (item.group, item.distance, item.label, item.name, proposal)
+        for item, proposal in zip(group, proposals, strict=True)
+    ]
+
+
+def lines_of_group(group: Sequence[Duplicate], width: int) -> list[str]:
+    """Return a heading for a group, followed by its items."""
+    kinds = len({item.label for item in group})
+    heading = f"group {group[0].group}: {len(group)} items" + (f" of {kinds} classes" if kinds > 1 else "")
+    return [heading, *(f"  {distance_text(item.distance):>10}  {item.label:<{width}}  {item.name}" for item in group)]
+
+
+def write_groups(
+    out: Path,
+    collected: Collected,
+    groups: Sequence[Sequence[Duplicate]],
+    summary: str,
+    on_outside: Callable[[NamedReader], None],
+) -> None:
+    """Write a page with the items of every group side by side, groups of several classes first."""
+    from ..report.search_page import Line, Near
+
+    lines = []
+    for group in sorted(groups, key=has_classes, reverse=True):
+        first, *others = (Near(item.at, distance_text(item.distance)) for item in group)
+        lines.append(Line(first, others))
+    note = f"{summary}. Below each item is its distance to the nearest other item."
+    if any(map(has_classes, groups)):
+        note += " Groups of several classes come first."
+    collected.write_page(out, lines, "Near duplicates", note, on_outside)
+
+
+def summary_of(collected: Collected, groups: Sequence[Sequence[Duplicate]], within: float) -> str:
+    """Return one line on the groups, with a warning if the embeddings or the distance do not distinguish items."""
+    sizes = [len(group) for group in groups]
+    mixed = sum(map(has_classes, groups))
+    summary = f"{count_of(len(groups), 'group')} of {sum(sizes):,} items within {within:g}"
+    if any(collected.classes):
+        summary += f"; {mixed:,} with several classes"
+    largest = max(sizes, default=0)
+    warning = collapsed(collected)
+    if warning:
+        summary += f". {warning}"
+    elif largest > len(collected.rows) / 2 and (mixed or not any(collected.classes)):
+        summary += f". {largest:,} of {len(collected.rows):,} items are one group: the distance is too large"
+    return summary
+
+
+def collapsed(collected: Collected) -> str:
+    """Return a warning if the embeddings do not distinguish items, or else ""."""
+    from ..evaluation.collapse import collapse
+
+    return collapse(collected.rows, collected.distance)

@@ -1,0 +1,93 @@
+"""Groups that are proposed without labels: average linkage over mutual neighbors."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from nearfar.neighbors.mutual import mutual_pairs, propose_groups
+from nearfar.neighbors.nearest import nearest
+from nearfar.numerics.distances import DISTANCES, pair_distances
+
+
+def drawn(n=60, d=5, seed=0):
+    rng = np.random.default_rng(seed)
+    labels = np.arange(n) % 12
+    return rng.normal(size=(12, d))[labels] * 3 + rng.normal(size=(n, d)), labels
+
+
+def in_plain_loops(rows, within, most, distance):
+    """Merge the nearest two groups with a mutual pair, as long as their mean distance is small; greedy."""
+    near = nearest(rows, rows, 10, distance=distance, exclude_self=True)[1]
+    linked = {(i, j) for i in range(len(rows)) for j in near[i].tolist() if i in near[j]}
+    square = {"cosine": "cosine", "euclidean": "sqeuclidean", "sqeuclidean": "sqeuclidean"}[distance]
+    limit = within**2 if distance == "euclidean" else within
+    groups = [[i] for i in range(len(rows))]
+
+    def apart(a, b):
+        i, j = (np.array(part) for part in zip(*[(x, y) for x in a for y in b], strict=True))
+        return pair_distances(rows, rows, i, j, square).mean()
+
+    while True:
+        found = [
+            (apart(a, b), p, q)
+            for p, a in enumerate(groups)
+            for q, b in enumerate(groups[:p])
+            if len(a) + len(b) <= most and any((x, y) in linked for x in a for y in b)
+        ]
+        if not found or min(found)[0] > limit:
+            return {frozenset(group) for group in groups if len(group) > 1}
+        _, p, q = min(found)
+        groups[q] += groups.pop(p)
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+@pytest.mark.parametrize("most", [None, 3])
+def test_groups_are_those_of_greedy_average_linkage(distance, most):
+    rows, _ = drawn()
+    found = propose_groups(rows, most=most, distance=distance)
+    sets = {frozenset(np.flatnonzero(found.numbers == g).tolist()) for g in range(found.numbers.max() + 1)}
+    if most is None:
+        assert sets == in_plain_loops(rows, found.within, len(rows), distance)
+    assert max(map(len, sets)) <= (most or len(rows))
+    sizes = np.bincount(found.numbers[found.numbers >= 0])
+    assert (np.diff(sizes) <= 0).all()
+
+
+def test_the_order_of_rows_does_not_matter():
+    rows, _ = drawn()
+    order = np.random.default_rng(3).permutation(len(rows))
+    numbers, shuffled = propose_groups(rows).numbers, propose_groups(rows[order]).numbers
+    same = (numbers[order, None] == numbers[order]) & (numbers[order, None] >= 0)
+    assert_array_equal(same, (shuffled[:, None] == shuffled) & (shuffled[:, None] >= 0))
+
+
+def test_a_chain_is_not_one_group():
+    chain = np.arange(40.0)[:, None]
+    numbers = propose_groups(chain, within=3.0).numbers
+    assert np.ptp([np.flatnonzero(numbers == g).size for g in range(numbers.max() + 1)]) <= 4
+    assert np.bincount(numbers).max() < 10
+
+
+def test_any_number_of_copies_is_one_group_whatever_the_distance():
+    rows = np.repeat([[0.0, 1.0], [5.0, 5.0], [9.0, -9.0]], [50, 30, 1], axis=0)
+    assert propose_groups(rows, within=0.0).numbers.tolist() == [0] * 50 + [1] * 30 + [-1]
+    assert propose_groups([[1.0]]).numbers.tolist() == [-1]
+    assert propose_groups(np.ones((3, 2)), distance="cosine").numbers.tolist() == [0, 0, 0]
+
+
+def test_mutual_pairs_are_each_others_neighbors():
+    rows, _ = drawn(30)
+    near = nearest(rows, rows, 4, exclude_self=True)[1]
+    expected = [(i, j) for i in range(30) for j in range(i + 1, 30) if j in near[i] and i in near[j]]
+    pairs = mutual_pairs(rows, 4, "euclidean")
+    assert sorted(zip(pairs.i.tolist(), pairs.j.tolist(), strict=True)) == expected
+
+
+def test_bad_limits_are_refused():
+    for limits, message in (
+        ({"within": -1.0}, "within: expected a distance of at least 0, got -1.0"),
+        ({"within": float("nan")}, "within: expected a distance of at least 0, got nan"),
+        ({"most": 1}, "most: expected at least 2 items of a group, got 1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            propose_groups(np.eye(3), **limits)
