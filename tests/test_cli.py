@@ -89,6 +89,26 @@ def test_the_doctor_names_what_is_there_and_what_is_missing(capsys, monkeypatch)
     assert f"LoRA): {command}\n" in run(capsys, monkeypatch, "doctor")[1]
 
 
+def test_the_doctor_lists_the_weights_in_the_cache_and_where_they_lead(capsys, monkeypatch, tmp_path):
+    from nearfar.train import defaults, text_trunks
+    from nearfar.workflows import diagnosing
+
+    monkeypatch.setattr(diagnosing, "import_error", lambda name: "")
+    monkeypatch.setattr(defaults, "cached_model", lambda: None)
+    monkeypatch.setattr(text_trunks, "cached_text_trunk", lambda: "transformers:a folder")
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    _, out, _ = run(capsys, monkeypatch, "doctor")
+    assert "weights there     none\n" in out
+    for name in ("timm--resnet18.a1_in1k", "owner--stopped"):
+        snapshot = tmp_path / f"models--{name}" / "snapshots" / "0"
+        snapshot.mkdir(parents=True)
+        (snapshot / "model.safetensors").symlink_to(tmp_path / name)
+    (tmp_path / "timm--resnet18.a1_in1k").write_bytes(b"weights")
+    _, out, _ = run(capsys, monkeypatch, "doctor")
+    assert "weights there     timm/resnet18.a1_in1k\n" in out
+    assert "--trunk auto      photos: conv4, from random weights; texts: transformers:a folder\n" in out
+
+
 def test_the_doctor_names_what_is_there_and_cannot_be_imported(capsys, monkeypatch, tmp_path):
     from nearfar.workflows import diagnosing
 

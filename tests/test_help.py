@@ -53,7 +53,7 @@ def options_of(command):
 
 def test_the_reference_of_the_command_line_has_every_option():
     sections = dict(
-        re.findall(r"^\.\. program:: nearfar ([a-z]+)\n(.*?)(?=^\.\. _nearfar|\Z)", commands_page(), re.M | re.S)
+        re.findall(r"^\.\. program:: nearfar ([a-z-]+)\n(.*?)(?=^\.\. _nearfar|\Z)", commands_page(), re.M | re.S)
     )
     assert set(sections) == set(COMMANDS)
     for command, section in sections.items():

@@ -1,6 +1,8 @@
 """What settings that are not given become for photographs, and for everything else."""
 
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ from nearfar.train.defaults import chosen_trunk
 from nearfar.train.rungs.ladder import runs_ladder_by_default
 from nearfar.train.settle import settle
 from nearfar.train.task import _sizes_of_trunk
+from nearfar.train.text_trunks import TEXT_TRUNKS
 
 SHORT = {"steps": 2, "batch_size": 8, "device": "cpu", "ks": (1,), "validation": 0.0}
 
@@ -50,6 +53,19 @@ def settled(asked: TrainConfig) -> tuple[Task, TrainConfig]:
     """Return the data and the settings of the plan for a config."""
     plan = settle(asked)
     return plan.task, plan.config
+
+
+def test_the_documentation_lists_the_trunks_to_choose_from():
+    """In their order, each in a row of one table, with those of texts."""
+    page = (Path(__file__).parents[2] / "docs" / "training.md").read_text()
+    rows = re.findall(r"^\| .*? ?\| `(\S+)` \| (.*) \|$", page[page.index("(`--trunk auto`)") :], re.MULTILINE)
+    listed = [name for name, _ in rows][: len(defaults.PHOTO_TRUNKS) + len(TEXT_TRUNKS) + 2]
+    assert listed == [*(f"timm:{name}" for name in defaults.PHOTO_TRUNKS), *TEXT_TRUNKS, "conv4", "mlp"]
+
+
+def test_the_trunks_to_choose_from_are_models_with_weights(timm):
+    for name in defaults.PHOTO_TRUNKS:
+        assert timm.get_pretrained_cfg(name).hf_hub_id
 
 
 @pytest.fixture(autouse=True)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
 from ..io.untrusted import images_from
-from ..models.embedded import Selection
 from ..trust import trusting
 from .encoding import say
 from .options import FOUND, RUN, DistanceName, ItemOptions, Overwrite, Trust
 from .outputs import check_page_or_table, remark_outside
+
+if TYPE_CHECKING:
+    from ..models.embedded import Selection
 
 
 def duplicates(
@@ -30,7 +32,7 @@ def duplicates(
 ) -> None:
     """Find near duplicates, and mark those with different classes.
 
-    Example: nearfar duplicates pixels photos/ -o duplicates.html
+    Example: nearfar duplicates pixels photos/ --within 0.01 -o duplicates.html
 
     Parameters
     ----------
@@ -194,6 +196,8 @@ def label_next(
 
 def selection_of(items: ItemOptions) -> Selection:
     """Return which items are embedded."""
+    from ..models.embedded import Selection
+
     return Selection(label=items.label, name=items.name, skip_bad=items.skip_bad)
 
 

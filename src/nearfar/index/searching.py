@@ -26,9 +26,6 @@ from .stores import DIMS, THRESHOLD, Store
 SAME_CONTENT = 1e-4
 """Embeddings of one item in other batches, or read from a store, differ by at most this share of their length."""
 
-GROWTH_OF_PAIRS = 8  # factor by which more pairs are listed until enough of them are of two groups
-MOST_PAIRS = 1_000_000  # maximum number of listed pairs
-
 
 @dataclass(frozen=True, eq=False)
 class Found:

@@ -21,8 +21,17 @@ from .text_trunks import cached_text_trunk
 PHOTO_SIDE = 64  # smallest shorter side of a photograph in pixels
 PHOTO_SHARE = 0.9  # smallest share of the images with such a side, so that single thumbnails change nothing
 DECODED_SAMPLE = 16  # number of images that are decoded to tell shades of gray from black and white
-PHOTO_TRUNKS = ("mobilenetv1_100", "mobilenetv2_100", "resnet50", "resnet18")
-"""Models of timm for "auto": the first one whose weights are in the cache; the first two were measured."""
+PHOTO_TRUNKS = (
+    "mobilenetv1_100",
+    "mobilenetv2_100",
+    "resnet50",
+    "resnet18",
+    "vit_small_patch14_dinov2.lvd142m",
+    "vit_base_patch16_clip_224.openai",
+    "vit_small_patch16_224",
+)
+"""Models of timm for "auto": the first one whose weights are in the cache. The first two were measured. Vision
+transformers come last, because they were not, and take several times as long on a processor."""
 
 
 class Looks(NamedTuple):

@@ -18,6 +18,7 @@ from ..quoting import shorten
 CORE = ("numpy", "scipy", "scikit-learn", "cyclopts", "rich")
 DISTRIBUTIONS = {"PIL": "pillow", "faiss": "faiss-cpu"}
 CPU_WHEELS = "https://download.pytorch.org/whl/cpu"
+WEIGHTS = (".safetensors", ".bin")  # how files of weights end
 NEEDED_BY = {
     "deep": "training and using networks",
     "vision": "--trunk timm:NAME and transformers:NAME, LoRA",
@@ -126,7 +127,40 @@ def linear_algebra() -> list[str]:
 def folders() -> list[str]:
     """Return lines on the folders of caches and downloads."""
     hub = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
-    return [f"{'cache':<18}{_from_home(cache_folder())}", f"{'models of hubs':<18}{_from_home(hub)}"]
+    models = Path(os.environ.get("HF_HUB_CACHE") or hub / "hub")
+    lines = [f"{'cache':<18}{_from_home(cache_folder())}", f"{'models of hubs':<18}{_from_home(hub)}"]
+    lines += [f"{'weights there':<18}{', '.join(cached_weights(models)) or 'none'}"]
+    return [*lines, *automatic_trunks()]
+
+
+def cached_weights(cache: Path) -> list[str]:
+    """Return the models of a cache of the hub whose weights are complete.
+
+    >>> cached_weights(Path("no such folder"))
+    []
+    """
+    found = []
+    for folder in sorted(cache.glob("models--*")):
+        files = [file for ending in WEIGHTS for file in folder.glob(f"snapshots/*/*{ending}")]
+        if any(file.exists() for file in files):  # a link to a file that is not there is a download that was stopped
+            found.append(folder.name.removeprefix("models--").replace("--", "/"))
+    return found
+
+
+def automatic_trunks() -> list[str]:
+    """Return lines on the pretrained trunks that `--trunk auto` chooses; none without torch."""
+    if find_spec("torch") is None:
+        return []
+    from ..train.defaults import cached_model
+    from ..train.text_trunks import cached_text_trunk
+
+    photos = cached_model()
+    texts = cached_text_trunk()
+    chosen = [
+        f"photos: timm:{photos}" if photos else "photos: conv4, from random weights",
+        f"texts: {texts}" if texts else "texts: none",
+    ]
+    return [f"{'--trunk auto':<18}{'; '.join(chosen)}"]
 
 
 def _from_home(path: Path) -> str:
