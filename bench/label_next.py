@@ -72,9 +72,9 @@ def scores_of(everything: Collected, seed: int, counts: Sequence[int]) -> list[l
     found = []
     for count in counts:
         if count > len(doubtful):
-            told = np.where(np.isin(np.arange(len(rows)), doubtful), labels, "")
-            items = Collected(Dataset.from_array("drawn", rows, told), rows, distance)
-            weights = doubts(nearest_labels(items, told)[1])
+            known = np.where(np.isin(np.arange(len(rows)), doubtful), labels, "")
+            items = Collected(Dataset.from_array("drawn", rows, known), rows, distance)
+            weights = doubts(nearest_labels(items, known)[1])
             new = representatives(rows, count - len(doubtful), chosen=doubtful, weights=weights, distance=distance)
             doubtful = np.concatenate([doubtful, new])
         found.append(

@@ -1,4 +1,4 @@
-"""Rows that stand for others are those of the plain greedy choice."""
+"""Rows that represent others are those of the plain greedy choice."""
 
 import numpy as np
 import pytest

@@ -137,6 +137,7 @@ def test_the_distance_of_planted_duplicates_is_suggested(distance, copies):
     rows = drawn.normal(size=(200, 12))
     planted = [rows[:10] + 1e-3 * drawn.normal(size=(10, 12)) for _ in range(copies)]
     found = duplicate_distance(np.concatenate([rows, *planted]), distance=distance)
+    assert found is not None
     numbers = groups_within(np.concatenate([rows, *planted]), found, distance=distance).numbers
     assert (numbers >= 0).nonzero()[0].tolist() == [*range(10), *range(200, 200 + 10 * copies)]
 

@@ -1,4 +1,4 @@
-"""Rows that stand for others: a greedy facility location, for a choice of what to label.
+"""Rows that represent others: a greedy facility location, for a choice of what to label.
 
 A set S covers row y by the nearest of its rows. Chosen are rows that make the sum of weighted squared distances small:
 

@@ -1,4 +1,4 @@
-"""Which items to label next: those that stand for many others, in a table with an empty column for their labels."""
+"""Which items to label next: those that are near to many others, in a table with an empty column for their labels."""
 
 from __future__ import annotations
 
