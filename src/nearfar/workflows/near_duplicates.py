@@ -131,10 +131,10 @@ def closest(collected: Collected, k: int) -> NearPairs:
     while True:
         pairs = nearest_pairs(collected.rows, count, distance=collected.distance)
         if collected.apart is not None:
-            kept = collected.apart[pairs.i] != collected.apart[pairs.j]
-            pairs = NearPairs(*(column[kept] for column in pairs))
+            kept = np.flatnonzero(collected.apart[pairs.i] != collected.apart[pairs.j])
+            pairs = NearPairs(pairs.i[kept], pairs.j[kept], pairs.distances[kept])
         if len(pairs.i) >= k or count == most:
-            return NearPairs(*(column[:k] for column in pairs))
+            return NearPairs(pairs.i[:k], pairs.j[:k], pairs.distances[:k])
         count = min(GROWTH_OF_PAIRS * count, most)
 
 
