@@ -18,6 +18,17 @@ def as_numbers(version):
     return numbers
 
 
+def test_the_page_on_installation_lists_every_extra():
+    extras = PROJECT["project"]["optional-dependencies"]
+    page = (ROOT / "docs" / "install.md").read_text()
+    rows = re.findall(r"^\| (`.*?) \| (.*?) \|", page, re.M)
+    listed = {name: text for names, text in rows for name in re.findall(r"`(\w+)`", names)}
+    assert set(listed) == set(extras) - {"dev", "bench", "docs"}
+    for whole in ("all", "photos"):
+        (parts,) = [line for line in extras[whole] if line.startswith("nearfar[")]
+        assert set(re.findall(r"`(\w+)`", listed[whole])) == set(re.findall(r"\w+", parts)) - {"nearfar"}
+
+
 def test_the_oldest_dependencies_are_those_that_the_matrix_tests():
     extras = PROJECT["project"]["optional-dependencies"]
     # the matrix leaves out vision, whose torchvision would bring a torch of its own
