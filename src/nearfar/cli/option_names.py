@@ -14,7 +14,7 @@ SET = "--set "
 WITH_SETTINGS = ("train", "compare")
 ARGUMENT = re.compile(
     r"""(?<!\w)'(?:[^'\\]|\\.)*'|"[^"]*"|`[^`]*`"""  # what is quoted, such as the text of a loss, stays as it is
-    r"""|(?<![\w.-])(?<!\w\()(?P<name>[a-z]\w*)=(?P<value>True\b|False\b|'[^']*'|[\w./:-]+|(?![\w('"\[{]))"""
+    r"""|(?<![\w.-])(?<!\w\()(?!name=value\b)(?P<name>[a-z]\w*)=(?P<value>True\b|False\b|'[^']*'|[\w./:-]+|(?![\w('"\[{]))"""
 )
 FIRST = re.compile(r"(?P<name>[a-z]\w*)(?=: )")
 
@@ -38,6 +38,8 @@ def with_option_names(message: str, options: Mapping[str, str], flags: Collectio
     '--dims: expected 1 or more; leave out --add'
     >>> with_option_names("no such trunk (add=True), not in Loss(dims=3)", options, flags=["--add"])
     'no such trunk (--add), not in Loss(dims=3)'
+    >>> with_option_names("options are written name=value", {"name": "--name"})
+    'options are written name=value'
     >>> with_option_names("give the classes with label='NAME', not \\"label='x'\\"", {"label": "--label"})
     'give the classes with --label NAME, not "label=\\'x\\'"'
     """
@@ -55,6 +57,8 @@ def with_option_names(message: str, options: Mapping[str, str], flags: Collectio
             value = value.lower()
         return f"{option}={value}" if option.startswith(SET) else f"{option} {value}"
 
+    if message.startswith("--"):  # of the command line itself
+        return message
     first = FIRST.match(message)
     if first is not None and not options.get(first["name"], SET).startswith(SET):
         message = options[first["name"]] + message[first.end() :]
