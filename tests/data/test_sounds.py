@@ -15,6 +15,7 @@ from nearfar.data.sounds import (
     BadSoundError,
     PieceReader,
     SoundsInMemory,
+    are_in_memory,
     decode_sound,
     durations,
     in_pieces,
@@ -235,9 +236,11 @@ def test_small_sets_are_in_memory_and_equal_their_files(tmp_path, monkeypatch):
     assert isinstance(items.read, SoundsInMemory)
     assert all(np.array_equal(items.read(i), items.stored(i)) for i in range(len(items)))
     assert durations(items) == pytest.approx(np.full(12, 0.2))
+    assert are_in_memory(in_pieces(in_pieces(items.subset([1, 2]), 1600), 800))
     monkeypatch.setattr("nearfar.data.sounds.SOUND_MEMORY_BYTES", 0)
-    assert open_dataset(tmp_path).read is not None
-    assert not isinstance(open_dataset(tmp_path).read, SoundsInMemory)
+    read = in_pieces(open_dataset(tmp_path), 1600)
+    assert not are_in_memory(read)
+    assert np.array_equal(read.read(5), in_pieces(items, 1600).read(5))
 
 
 def test_silence_is_finite():

@@ -16,7 +16,7 @@ from torch.utils.data import Dataset as TorchDataset
 from ..children import isolate_children
 from .dataset import DataError, Dataset, some
 from .decode import Resizing, fit, read_square
-from .sounds import random_piece
+from .sounds import are_in_memory, random_piece
 from .transforms.geometry import ResizedCrop
 
 MIN_ITEMS_FOR_WORKERS = 512
@@ -241,7 +241,8 @@ def usual_workers(dataset: Dataset) -> int:
     """
     process = multiprocessing.current_process()
     forks = (multiprocessing.get_start_method(allow_none=True) or START_METHODS[0]) == "fork"
-    if dataset.array is not None or len(dataset) < MIN_ITEMS_FOR_WORKERS or process.daemon or not forks:
+    in_memory = dataset.array is not None or are_in_memory(dataset)
+    if in_memory or len(dataset) < MIN_ITEMS_FOR_WORKERS or process.daemon or not forks:
         return 0
     cores = available_cores()
     if cores < 2:

@@ -314,6 +314,17 @@ def in_memory(read: Read, n: int) -> SoundsInMemory:
     return SoundsInMemory(np.concatenate(waves), np.cumsum([len(wave) for wave in waves]))
 
 
+def are_in_memory(items: Dataset) -> bool:
+    """Return whether items are sounds that are decoded already."""
+    if items.kind != "sound" or not len(items):
+        return False
+    reader: Any
+    reader, at = unwrapped(items.read, 0)
+    while isinstance(reader, PieceReader | WholeReader):
+        reader, at = unwrapped(reader.read, at)
+    return isinstance(reader, SoundsInMemory)
+
+
 def durations(items: Dataset) -> NDArray[np.float64]:
     """Return the seconds of all sounds, or of 256 of them, evenly chosen."""
     chosen = np.unique(np.linspace(0, len(items) - 1, SAMPLED_SOUNDS).astype(int))
