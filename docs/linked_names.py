@@ -142,7 +142,7 @@ class InlineDrawings(SphinxPostTransform):
             drawing = with_links(drawing[drawing.index("<svg") :], self.address)
             drawing = re.sub(r"\s*<metadata>.*?</metadata>", "", drawing, flags=re.S)
             drawing = drawing.replace("<svg ", f'<svg role="group" aria-label="{image.get("alt", "")}" ', 1)
-            image.replace_self(nodes.raw("", f'<span class="drawing">{drawing}</span>', format="html"))
+            image.replace_self(nodes.raw("", f'<span class="drawing {path.stem}">{drawing}</span>', format="html"))
 
     def address(self, name: str) -> str:
         return self.app.builder.get_relative_uri(self.env.docname, f"reference/{name}")
