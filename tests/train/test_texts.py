@@ -28,6 +28,7 @@ from nearfar.train.defaults import defaults_note
 from nearfar.train.rungs.ladder import config_for, ladder, runs_ladder_by_default
 from nearfar.train.rungs.untrained import save_untrained
 from nearfar.train.settle import settle
+from nearfar.train.task import tokenized
 
 WORDS = ["[PAD]", "[UNK]", "red", "blue", "green", "shoe", "hat", "coat", "small", "large"]
 CLASSES = ["shoe", "hat", "coat", "red", "blue", "green", "small", "large"]
@@ -208,6 +209,16 @@ def test_texts_longer_than_those_of_the_training_are_not_cut_off(run, tmp_path):
     table.write_text("text,label\nred shoe hat coat,a\nred shoe hat coat small blue green,a\n")
     short, long = embed_run(run, table)
     assert np.abs(short - long).max() > 1e-3
+
+
+def test_a_text_that_is_cut_off_is_one_line(bert, tmp_path):
+    table = tmp_path / "long.csv"
+    table.write_text("text,label\n" + "".join(f"{'red ' * n},a\n" for n in (11, 12, 13, 40)))
+    with pytest.warns(
+        UserWarning, match=r"long: 2 texts of 4 have more than the 12 tokens that the model takes; what f"
+    ):
+        rows = tokenized(open_items(table), Tokens.of_folder(bert)).array
+    assert rows.shape == (4, 12)
 
 
 def test_a_run_that_does_not_say_how_it_pools_is_refused(run, table, tmp_path):

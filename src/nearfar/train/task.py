@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -164,7 +165,10 @@ def with_resolved_folder(trunk: str, start: Path | None) -> str:
 
 def tokenized(dataset: Dataset, tokens: Tokens) -> Dataset:
     """Return a set of texts as rows of token numbers, as long as the longest text."""
-    rows = tokens.rows(dataset.texts_given)
+    rows, cut_off = tokens.read(dataset.texts_given)
+    if cut_off:
+        longer = f"{count_of(cut_off, 'text')} of {len(dataset):,} have more than the {tokens.max_tokens:,} tokens that"
+        warnings.warn(f"{dataset.name}: {longer} the model takes; what follows is not read", stacklevel=2)
     return replace(dataset, kind="row", read=ArrayReader(rows), array=rows)
 
 

@@ -155,7 +155,11 @@ class Tokens:
             self._tokenizer.no_padding()
 
     def rows(self, texts: Sequence[str], length: int | None = None) -> NDArray[np.float32]:
-        """Return the token numbers of texts, (n, length), padded with -1.
+        """Return the token numbers of texts, (n, length), padded with -1; the parameters are those of `read`."""
+        return self.read(texts, length)[0]
+
+    def read(self, texts: Sequence[str], length: int | None = None) -> tuple[NDArray[np.float32], int]:
+        """Return the token numbers of texts, (n, length), padded with -1, and how many texts are cut off.
 
         Parameters
         ----------
@@ -168,15 +172,17 @@ class Tokens:
         self._tokenizer.enable_truncation(self.max_tokens if length is None else length, direction=self._side)
         whole = [f"{self.prompt}{text}" for text in texts]
         try:
-            numbers = [encoded.ids for encoded in self._tokenizer.encode_batch_fast(whole)]
+            encoded = self._tokenizer.encode_batch_fast(whole)
         finally:
             self._tokenizer.no_truncation()
+        numbers = [one.ids for one in encoded]
+        cut_off = sum(bool(one.overflowing) for one in encoded)
         if length is None:
             length = max((len(ids) for ids in numbers), default=1)
         rows = np.full((len(numbers), max(length, 1)), NO_TOKEN, dtype=np.float32)
         for row, ids in zip(rows, numbers, strict=True):
             row[: len(ids)] = ids
-        return rows
+        return rows, cut_off
 
 
 def _positions(folder: Path) -> int:
