@@ -2,6 +2,7 @@
 
 import csv
 import json
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -11,11 +12,14 @@ Image = pytest.importorskip("PIL.Image")
 
 from safetensors.torch import save_file
 
+import nearfar
 from nearfar.data import open_items
 from nearfar.models import load_embedder
 from nearfar.train import DeepMetric, TrainConfig, TrainError, embed_run, evaluate_run, train
 from nearfar.train.checkpoint import read_about
 from nearfar.train.scoring import Result
+
+from ..commands import run as run_command
 
 pytestmark = pytest.mark.slow  # all of it trains
 
@@ -214,6 +218,47 @@ def test_a_run_of_transformers_needs_its_folder_only_at_the_start(transformers, 
     before = embed_run(run, open_items(photos))
     folder.rename(tmp_path / "elsewhere")
     assert np.array_equal(embed_run(run, open_items(photos)), before)
+
+
+def test_vision_transformers_take_every_path(transformers, photos, tmp_path, capsys, monkeypatch):
+    """Without a training, with the last stage and with adapters: indexed, searched, grouped and exported."""
+    torch.manual_seed(0)
+    config = transformers.ViTConfig(
+        hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16, image_size=32, patch_size=16
+    )
+    transformers.ViTModel(config, add_pooling_layer=False).save_pretrained(tmp_path / "vit")
+    processor = {"size": {"height": 32, "width": 32}, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+    (tmp_path / "vit" / "preprocessor_config.json").write_text(json.dumps(processor))
+    trunk = f"transformers:{tmp_path / 'vit'}"
+    models = [trunk]
+    for name, settings in {"last": {"last_stage": True}, "lora": {"lora": 2}}.items():
+        if name == "lora":
+            pytest.importorskip("peft")
+        train(TrainConfig.of(data=str(photos), trunk=trunk, **settings, **SPEED), tmp_path / name, progress=False)
+        models.append(str(tmp_path / name))
+    for number, model in enumerate(models):
+        index = tmp_path / f"{number}.index"
+        for words in (
+            ["index", model, photos, "-o", index],
+            ["search", index, photos / "a" / "0.png", "-k", "2"],
+            ["groups", index],
+            *([["export", model, "-o", tmp_path / f"{number}.onnx"]] if number and find_spec("onnxruntime") else []),
+        ):
+            code, out, err = run_command(capsys, monkeypatch, *words)
+            assert code == 0, err
+            assert words[0] != "search" or "a/0.png" in out.splitlines()[1]
+
+
+def test_an_encoder_of_timm_may_have_its_weights_in_a_file(timm, photos, tmp_path):
+    model = timm.create_model("test_vit", num_classes=3).eval()
+    save_file(model.state_dict(), tmp_path / "vit.safetensors")
+    encoder = nearfar.load(f"timm:test_vit(pretrained='{tmp_path / 'vit.safetensors'}')")
+    model.reset_classifier(0)
+    transform = timm.data.create_transform(**timm.data.resolve_model_data_config(model), is_training=False)
+    expected = expected_features(timm, model, photos, transform)
+    np.testing.assert_allclose(encoder.embed(open_items(photos)), expected, rtol=1e-4, atol=1e-4)
+    with pytest.raises(ValueError, match="pretrained: expected a file of weights, got 3"):
+        nearfar.load("timm:test_vit(pretrained=3)")
 
 
 def test_deep_metric_takes_pretrained_weights(timm, photos, tmp_path):
