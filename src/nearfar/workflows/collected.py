@@ -9,12 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..data import Dataset
+from ..data.dataset import number_labels
+from ..data.items import NamedReader, embedding_rows, named_by_paths, open_items, root_of
+from ..data.open import open_source
+from ..index import open_store
+from ..index.groups import numbered
+from ..index.paths import base_folder_of, pictures_of, relative_path
+from ..index.searching import check_group_column
 from ..io.cells import write_table
+from ..io.sources import MODELS, SourceKind, kind_of
+from ..models import load
+from ..models.embedded import Selection, distance_of, embed_source, recorded, refuse_data
+from .search_results import classes_of
 
 if TYPE_CHECKING:
-    from ..data import Dataset
-    from ..data.items import NamedReader
-    from ..models.embedded import Selection
     from ..numerics.types import AnyArray, Ints
     from ..report.search_page import Line
 
@@ -52,7 +61,6 @@ class Collected:
         self, out: Path, lines: Sequence[Line], title: str, note: str, on_outside: Callable[[NamedReader], None]
     ) -> None:
         """Write a page with lines of items; `on_outside` is called with the reader of the pictures of an index."""
-        from ..data.items import NamedReader
         from ..report.content import Items
         from ..report.search_page import write_search_page
 
@@ -73,7 +81,6 @@ class Collected:
 
         It has their names, their paths or texts, and the columns `others` with the `cells` of each item.
         """
-        from ..index.paths import relative_path
 
         names = self.dataset.names
         kinds: list[str] = []
@@ -114,9 +121,6 @@ def collect(
     group_by : str
         Column of an index, or of a table of items, with the group of each item.
     """
-    from ..data.items import embedding_rows
-    from ..io.sources import MODELS, SourceKind, kind_of
-    from ..models.embedded import Selection, distance_of, embed_source, refuse_data
 
     source = Path(source)
     selection = replace(selection or Selection(), data=data, seen_too=True, group_by=group_by or None)
@@ -142,8 +146,6 @@ def collect(
 
 def opened(data: str, selection: Selection) -> Dataset:
     """Open all items of a source, which may have no classes."""
-    from ..data.items import open_items
-    from ..data.open import open_source
 
     how: dict[str, Any] = {"label": selection.label, "name": selection.name, "skip_bad": selection.skip_bad}
     if selection.group_by is None:
@@ -153,8 +155,6 @@ def opened(data: str, selection: Selection) -> Dataset:
 
 def of_model(source: Path, data: str, selection: Selection) -> Collected:
     """Embed items."""
-    from ..data.items import named_by_paths, root_of
-    from ..models import load
 
     dataset = opened(data, selection)
     model = load(source)
@@ -165,7 +165,6 @@ def of_model(source: Path, data: str, selection: Selection) -> Collected:
 
 def folder_beside(file: Path, dataset: Dataset) -> Path | None:
     """Return the folder of the images in a file of embeddings; None if there is no such folder."""
-    from ..models.embedded import recorded
 
     folder = Path(recorded(file, "folder") or ".")
     return folder if len(dataset) and (folder / dataset.names[0]).is_file() else None
@@ -173,13 +172,6 @@ def folder_beside(file: Path, dataset: Dataset) -> Path | None:
 
 def of_index(file: Path, group_by: str) -> Collected:
     """Return all items of an index."""
-    from ..data import Dataset
-    from ..data.dataset import number_labels
-    from ..index import open_store
-    from ..index.groups import numbered
-    from ..index.paths import base_folder_of, pictures_of
-    from ..index.searching import check_group_column
-    from .search_results import classes_of
 
     with open_store(file, lock=False) as store:
         index = store.in_memory()

@@ -29,6 +29,7 @@ NEEDED_BY = {
     "store": "store",
     "lance": "collections in LanceDB",
     "serve": "serve",
+    "sounds": "sounds in other formats than wav",
     "solvers": "reference solutions by cone programming",
     "tensorboard": "--set tensorboard=true",
 }

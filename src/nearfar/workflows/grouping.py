@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..neighbors.mutual import ProposedGroups, propose_groups
+from ..numerics.distances import unit_rows
 from ..quoting import count_of
 from .collected import Collected, collect
 from .reporting import ignore
@@ -49,7 +51,6 @@ def groups(
     on_outside : callable
         Function that is called with the reader of pictures, some of which may be outside of their folder.
     """
-    from ..neighbors.mutual import ProposedGroups, propose_groups
 
     collected = collect(source, data, selection, distance=distance)
     if len(collected.rows) == 0:
@@ -85,7 +86,6 @@ def parts_of(numbers: Ints) -> list[Ints]:
 
 def central_first(collected: Collected, part: Ints) -> Ints:
     """Return the items of a group, those nearest to its mean first."""
-    from ..numerics.distances import unit_rows
 
     rows = collected.rows[part].astype(np.float64)
     if collected.distance == "cosine":

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..io.cells import unescaped
+from ..neighbors.coverage import representatives
+from ..neighbors.nearest import nearest
 from ..quoting import count_of, quoted
 from .collected import Collected, collect
 from .reporting import ignore
@@ -52,7 +54,6 @@ def label_next(
     on_outside : callable
         Function that is called with the reader of pictures, some of which may be outside of their folder.
     """
-    from ..neighbors.coverage import representatives
 
     collected = collect(source, data, selection, distance=distance)
     labels = known_labels(collected, labeled)
@@ -119,7 +120,6 @@ def nearest_labels(collected: Collected, labels: Texts) -> tuple[list[str], Arra
 
     Labels are "" if no item is labeled. Margins are 0 if there are no two labels.
     """
-    from ..neighbors.nearest import nearest
 
     n = len(labels)
     known = np.flatnonzero(labels != "")

@@ -7,7 +7,19 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
+from ..data.decode import read_shape
+from ..evaluation.collapse import collapse
 from ..io.cells import write_table
+from ..neighbors.near_pairs import (
+    MAX_LISTED_PAIRS,
+    NearPairs,
+    duplicate_distance,
+    groups_apart,
+    groups_within,
+    nearest_pairs,
+)
 from ..quoting import count_of
 from .collected import Collected, collect
 from .reporting import ignore
@@ -18,7 +30,6 @@ if TYPE_CHECKING:
     from ..data import Dataset
     from ..data.items import NamedReader
     from ..models.embedded import Selection
-    from ..neighbors.near_pairs import NearPairs
 
 COLUMNS_OF_GROUPS = ("group", "distance", "class", "name", "decision")
 GROWTH_OF_PAIRS = 4  # factor by which more pairs are searched, until enough are of two groups
@@ -89,7 +100,6 @@ def duplicates(
 
 def suggested(collected: Collected) -> float | None:
     """Return a distance within which items are near duplicates; None if no pair stands out."""
-    from ..neighbors.near_pairs import duplicate_distance
 
     if len(collected.rows) == 0:
         return None
@@ -119,9 +129,6 @@ def nearest_lines(collected: Collected, k: int) -> str:
 
 def closest(collected: Collected, k: int) -> NearPairs:
     """Return the k nearest pairs, of items of two groups if items have groups."""
-    import numpy as np
-
-    from ..neighbors.near_pairs import MAX_LISTED_PAIRS, NearPairs, nearest_pairs
 
     n = len(collected.rows)
     most = min(n * (n - 1) // 2, MAX_LISTED_PAIRS)
@@ -140,7 +147,6 @@ def closest(collected: Collected, k: int) -> NearPairs:
 
 def groups_of(collected: Collected, within: float) -> list[list[Duplicate]]:
     """Return the groups of near duplicates, the largest image of each first."""
-    from ..neighbors.near_pairs import groups_apart, groups_within
 
     if len(collected.rows) == 0:
         return []
@@ -160,7 +166,6 @@ def groups_of(collected: Collected, within: float) -> list[list[Duplicate]]:
 
 def area(dataset: Dataset, at: int) -> int:
     """Return the number of pixels of an image; 0 if it cannot be read, or is no image."""
-    from ..data.decode import read_shape
 
     if dataset.kind != "image":
         return 0
@@ -232,6 +237,5 @@ def summary_of(collected: Collected, groups: Sequence[Sequence[Duplicate]], with
 
 def collapsed(collected: Collected) -> str:
     """Return a warning if the embeddings do not distinguish items, or else ""."""
-    from ..evaluation.collapse import collapse
 
     return collapse(collected.rows, collected.distance)
