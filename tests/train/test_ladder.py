@@ -278,6 +278,8 @@ def test_a_rung_is_worth_it_where_it_is_better_by_more_than_chance():
     assert last_worthwhile_rung([*rungs, rung("whitened", 0.35, 0.46, 0.41)]) == "whitened"
     assert last_worthwhile_rung([*rungs, rung("whitened", 0.4, 0.29, 0.36)]) == "whitened"  # which other classes prefer
     assert last_worthwhile_rung([*rungs, rung("whitened", 0.25, 0.36, 0.35)]) == "frozen"
+    # worse by more than a standard error, but not by one that allows for the overlap of the splits
+    assert last_worthwhile_rung([*rungs, rung("whitened", 0.25, 0.415, 0.34)]) == "whitened"
     assert last_worthwhile_rung([*rungs, rung("whitened", 0.2, 0.3, 0.2), rung("head", 0.4, 0.51, 0.47)]) == "head"
     assert last_worthwhile_rung([rung("raw", 0.1), rung("frozen", 0.2)]) == "frozen"
 

@@ -710,10 +710,10 @@ def last_worthwhile_rung(rungs: Sequence[Rung]) -> str:
     The mean difference is taken on the splits that both rungs have. For a rung that trains, it must be larger than the
     half-width of its 95% interval. A rung that trains nothing costs nothing, so that one standard error is enough. A
     closed form is what other classes have preferred to the features as they are, and follows them unless it is worse by
-    one standard error.
+    one standard error that is corrected for the overlap.
 
-    Both are those of random splits of these classes, and are not corrected for their overlap: for a few classes, a
-    corrected interval is so wide that hardly any rung is ever chosen.
+    The others are those of random splits of these classes, and are not corrected for their overlap: for a few classes,
+    a corrected interval is so wide that hardly any rung is ever chosen.
     """
     best = rungs[0]
     for rung in rungs[1:]:
@@ -725,8 +725,9 @@ def last_worthwhile_rung(rungs: Sequence[Rung]) -> str:
             needed = half
         else:
             needed = 0.0
-        is_form_of_best = rung.name == "whitened" and best is rungs[rungs.index(rung) - 1]
-        if mean > (-needed if is_form_of_best else needed):
+        if rung.name == "whitened" and best is rungs[rungs.index(rung) - 1]:
+            needed *= -float(np.sqrt(1.0 + len(gains) * HELD_OUT_CLASSES / (1.0 - HELD_OUT_CLASSES)))
+        if mean > needed:
             best = rung
     return best.name
 
