@@ -1,6 +1,7 @@
 """Decoding, and what becomes of images that cannot be decoded."""
 
 import io
+import struct
 import zipfile
 import zlib
 
@@ -243,3 +244,24 @@ def test_folder_and_zip_list_the_same_visible_files(tmp_path):
         assert "top/a" not in files
         with pytest.raises(DataNotFoundError):
             files.read("top/c.png")
+
+
+def tiff(channels, side=4):
+    """A TIFF of any number of channels, written tag by tag."""
+    pixels = bytes(side * side * channels)
+    bits = struct.pack(f"<{channels}H", *[8] * channels)
+    fields = [(256, 3, 1, side), (257, 3, 1, side), (258, 3, channels, 8 + len(pixels)), (259, 3, 1, 1), (262, 3, 1, 1)]
+    fields += [(273, 4, 1, 8), (277, 3, 1, channels), (278, 3, 1, side), (279, 4, 1, len(pixels))]
+    start = 8 + len(pixels) + len(bits)
+    entries = b"".join(struct.pack("<HHII", *field) for field in fields)
+    return b"II*\0" + struct.pack("<I", start) + pixels + bits + struct.pack("<H", len(fields)) + entries + bytes(4)
+
+
+def test_the_channels_of_a_microscope_are_named():
+    with pytest.raises(BadImageError, match=r"cells.tif: cannot be decoded \(it has 7 channels; save those that"):
+        decode(tiff(7), "cells.tif")
+    with pytest.raises(BadImageError, match=r"cut.tif: cannot be decoded \(not an image\)"):
+        decode(tiff(7)[:60], "cut.tif")
+    assert decode(
+        tiff(3).replace(struct.pack("<HHII", 262, 3, 1, 1), struct.pack("<HHII", 262, 3, 1, 2)), "a.tif"
+    ).shape

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +24,9 @@ from .shrunk import ShrunkCopies, open_copies
 GRAY_SAMPLE = 32  # number of images from which to guess whether all images of a set are gray
 MOST_USED_BITS = 14  # of 16; fewer of them are dark
 ORIENTATION = 0x0112  # EXIF tag
+SAMPLES_PER_PIXEL = 277  # tag of TIFF
+MOST_COLORS = 4
+"""Channels of an image with colors: more are bands of a spectrum, or dyes."""
 TRANSPOSED = (5, 6, 7, 8)
 """Orientations that swap height and width."""
 GRAY_MODES = ("1", "L", "LA", "I", "I;16", "I;16B", "I;16L")
@@ -185,7 +190,7 @@ def _opened(data: bytes, name: str) -> Iterator[Any]:
         with open_image(data) as image:
             yield image
     except Exception as error:  # decoders raise nearly anything on a corrupt file
-        raise BadImageError(f"{name}: cannot be decoded ({_reason(error)})") from error
+        raise BadImageError(f"{name}: cannot be decoded ({_channels_of_tiff(data) or _reason(error)})") from error
 
 
 def _upright(image: Any, channels: int) -> NDArray[np.uint8]:
@@ -267,6 +272,32 @@ def _reason(error: Exception) -> str:
     if text.startswith("cannot identify image file"):
         return "not an image"
     return text
+
+
+def _channels_of_tiff(data: bytes) -> str:
+    """Return why a TIFF of a microscope or a satellite is not decoded: it has more channels than colors; else ""."""
+    from PIL import TiffImagePlugin
+
+    if not data.startswith((b"II*\0", b"MM\0*")):
+        return ""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the error says what is wrong
+            directory = TiffImagePlugin.ImageFileDirectory_v2(data[:8])
+            directory.load(_at(data, directory.next))
+        channels = int(directory.get(SAMPLES_PER_PIXEL, 1))
+    except Exception:  # the file is damaged, too
+        return ""
+    if channels <= MOST_COLORS:
+        return ""
+    return f"it has {channels} channels; save those that show the classes best as an RGB image, or all as rows"
+
+
+def _at(data: bytes, place: int) -> io.BytesIO:
+    """Return the content of a file, to be read from a place."""
+    file = io.BytesIO(data)
+    file.seek(place)
+    return file
 
 
 def fit(
