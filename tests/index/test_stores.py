@@ -5,6 +5,7 @@ import gc
 import os
 import shutil
 import sqlite3
+import threading
 from pathlib import Path
 from zlib import crc32
 
@@ -253,6 +254,79 @@ def test_a_change_is_made_wholly_or_not_at_all_whatever_write_fails(uri, monkeyp
                 break
             tried += 1
     assert tried >= 2
+
+
+HOSTILE = [
+    "it's",
+    'say "hi"',
+    "back\\slash",
+    "line\nbreak",
+    "tab\t",
+    "%d {x} _ ? *",
+    "'; DROP TABLE blobs; --",
+    "../../x",
+]
+HOSTILE += ["ä", "a\u0308", "\u202egnp.exe", "\U0001f600", "true", "0", " ", "x" * 3000, "name", "a`b"]
+
+
+def test_names_are_kept_and_found_whatever_they_are(uri):
+    rows = np.random.default_rng(0).normal(size=(len(HOSTILE), 5))
+    with create(uri, records_of(rows, HOSTILE, columns={"shop": HOSTILE})) as store:
+        found = store.get(HOSTILE)
+        assert found.names.tolist() == found.columns["shop"].tolist() == HOSTILE
+        np.testing.assert_allclose(found.embeddings, rows, rtol=1e-6)
+        assert sorted(store.column("name").tolist()) == sorted(HOSTILE)
+        assert [row[0] for row in named(store.search(rows, 1))] == HOSTILE
+        store.add(records_of(rows[:3], HOSTILE[3:6]), gone=HOSTILE[:3])
+        store.remove(HOSTILE[6:9])
+        assert sorted(store.column("name").tolist()) == sorted(HOSTILE[3:6] + HOSTILE[9:])
+    with nearfar.index.open(uri) as store:
+        np.testing.assert_allclose(store.get(HOSTILE[3:6]).embeddings, rows[:3], rtol=1e-6)
+
+
+def test_equal_items_are_all_found_and_distances_never_fall(uri):
+    rows = np.repeat(np.random.default_rng(0).normal(size=(6, 5)), 4, axis=0)
+    names = [f"n{k:02}" for k in range(24)]
+    with create(uri, records_of(rows, names, columns={"kind": [f"k{k % 4}" for k in range(24)]})) as store:
+        for asked, each in (({}, 4), ({"where": "kind != 'k0'"}, 3), ({"group_by": "kind"}, 1)):
+            hits = store.search(rows[::4], 4, **asked)
+            assert (np.diff(hits.distances, axis=1) >= 0).all()
+            for k, row in enumerate(hits.names.tolist()):
+                assert len(set(row)) == 4
+                same = {name for name in names[4 * k : 4 * k + 4] if each != 3 or name != names[4 * k]}
+                if asked.get("group_by"):
+                    assert set(row) == same  # an item of each kind is as near
+                else:
+                    assert set(row[:each]) == same
+
+
+def test_readers_see_whole_changes_while_another_writes(uri):
+    """Every change adds two items and removes two; a reader sees both or none."""
+    if uri.startswith("http"):
+        pytest.skip("a file of Milvus Lite has one user")
+    create(uri, records(["a0", "b0"])).close()
+    changes = 6
+
+    def write():
+        with nearfar.index.open(uri, "w") as store:
+            for k in range(changes):
+                store.add(records([f"a{k + 1}", f"b{k + 1}"]), gone=[f"a{k}", f"b{k}"])
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    last = 0
+    while True:
+        ended = not writer.is_alive()
+        with nearfar.index.open(uri) as reader:
+            names = sorted(reader.column("name").tolist())
+        now = int(names[0][1:])
+        assert names == [f"a{now}", f"b{now}"]
+        assert now >= last
+        last = now
+        if ended:
+            break
+    writer.join()
+    assert last == changes
 
 
 def test_a_collection_may_start_empty_and_lose_its_last_item(uri):
