@@ -103,6 +103,12 @@ def test_a_filter_holds_for_the_rows_of_a_plain_loop(uri):
                 lambda k: shops[k] == "" or ((prices[k] or 0) > 50 and shops[k] != "a"),
             ),
             ("price == -1", lambda k: False),
+            ("price is missing", lambda k: prices[k] is None),
+            ("price is not missing and shop is missing", lambda k: prices[k] is not None and shops[k] == ""),
+            ("name contains '7.p'", lambda k: "7.p" in NAMES[k]),
+            ('name not contains "ä\'1"', lambda k: "ä'1" not in NAMES[k]),
+            ("name contains '%' or name contains '_' or label contains 'Y'", lambda k: False),
+            ("label is missing", lambda k: False),
         ):
             expected = [NAMES[k] for k in range(60) if holds(k)]
             assert sorted(store.column("name", where).tolist()) == sorted(expected), where

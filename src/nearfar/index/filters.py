@@ -7,10 +7,13 @@ The grammar::
     negation    = "not" negation | "(" filter ")" | comparison
     comparison  = column ("==" | "!=" | "<" | "<=" | ">" | ">=") value
                 | column ["not"] "in" "[" value {"," value} "]"
+                | column ["not"] "contains" string
+                | column "is" ["not"] "missing"
     value       = number | string
 
 A filter is checked against the columns that there are, and then either compared with arrays (`mask`) or written in the
-language of an engine (`sql`). Where a number is missing, every comparison with it is false.
+language of an engine (`sql`). Where a number is missing, every comparison with it is false; a text is missing
+where it is empty. Dates are texts such as "2026-01-31", whose order is that of time.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ EXPECTED = 'a filter such as price < 10 and shop == "a"'
 
 @dataclass(frozen=True)
 class Condition:
-    """A comparison of one column with a value, or with several values for the operator "in"."""
+    """A comparison of one column with a value, with several values ("in"), or with none ("missing")."""
 
     column: str
     sign: str
@@ -141,6 +144,12 @@ def mask(tree: Filter, columns: Mapping[str, AnyArray]) -> Bools:
     column = columns[tree.column]
     if tree.sign == "in":
         return np.isin(column, np.array(tree.values))
+    if tree.sign == "missing":
+        if column.dtype.kind == "f":
+            return np.isnan(column)
+        return column == "" if column.dtype.kind == "U" else np.zeros(len(column), dtype=bool)  # numbers of classes
+    if tree.sign == "contains":
+        return np.asarray(np.strings.find(column, str(tree.values[0])) >= 0)
     holds = COMPARE[tree.sign](column, tree.values[0])
     if tree.sign == "!=" and column.dtype.kind == "f":
         holds &= ~np.isnan(column)  # the other comparisons are false there by themselves
@@ -162,6 +171,10 @@ def sql(tree: Filter) -> str:
     if isinstance(tree, Either):
         return "(" + " OR ".join(map(sql, tree.parts)) + ")"
     values = [sql_value(value) for value in tree.values]
+    if tree.sign == "missing":
+        return f"coalesce(CAST(`{tree.column}` AS string) = '', true)"  # an empty text, or null
+    if tree.sign == "contains":
+        return f"coalesce(strpos(`{tree.column}`, {values[0]}) > 0, false)"
     if tree.sign == "in":
         compared = f"IN ({', '.join(values)})"
     else:
@@ -186,6 +199,8 @@ def _check(condition: Condition, columns: Mapping[str, Kind]) -> None:
     if name not in columns:
         there = ", ".join(columns)
         raise ValueError(f"filter: there is no column {quoted(name)}; there are {there}")
+    if condition.sign == "contains" and columns[name] != "text":
+        raise ValueError(f"filter: column {quoted(name)} holds numbers; contains works only for text")
     wrong = next((value for value in condition.values if isinstance(value, str) != (columns[name] == "text")), None)
     if wrong is not None:
         raise ValueError(f"filter: column {quoted(name)} holds {_PLURAL[columns[name]]}, got {quoted(wrong)}")
@@ -230,18 +245,28 @@ class _FilterParser(Parser):
             raise self._error("expected the name of a column")
         self._advance()
         self._count_condition()
-        if self._keyword("not"):
-            if not self._keyword("in"):
-                raise self._error("expected in")
-            return Not(Condition(token.text, "in", self._list()))
+        if self._keyword("is"):
+            present = self._keyword("not")
+            if not self._keyword("missing"):
+                raise self._error("expected missing or not missing")
+            missing = Condition(token.text, "missing", ())
+            return Not(missing) if present else missing
+        differs = self._keyword("not")
+        inside: Condition | None = None
         if self._keyword("in"):
-            return Condition(token.text, "in", self._list())
+            inside = Condition(token.text, "in", self._list())
+        elif self._keyword("contains"):
+            inside = Condition(token.text, "contains", (self._text(),))
+        if inside is not None:
+            return Not(inside) if differs else inside
+        if differs:
+            raise self._error("expected in or contains")
         return Condition(token.text, self._sign(), (self._literal(),))
 
     def _sign(self) -> str:
         first = self.token
         if first.kind not in "=<>!" or first.kind == "":
-            raise self._error("expected a comparison: == != < <= > >= or in")
+            raise self._error("expected a comparison: == != < <= > >= in, contains or is missing")
         self._advance()
         if self.token.kind == "=" and self.token.at == first.at + 1:
             self._advance()
@@ -262,6 +287,13 @@ class _FilterParser(Parser):
         if len({isinstance(value, str) for value in found}) > 1:
             raise self._error("expected a list of numbers or a list of text")
         return tuple(found)
+
+    def _text(self) -> str:
+        if self.token.kind != "string":
+            raise self._error("expected a text in quotes")
+        value = self._literal()
+        assert isinstance(value, str)  # as its token says
+        return value
 
     def _literal(self) -> Value:
         token = self.token

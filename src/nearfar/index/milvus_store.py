@@ -413,6 +413,12 @@ def expression(tree: Filter, columns: Mapping[str, Kind]) -> str:
 
 def _compared(condition: Condition, kind: Kind) -> str:
     values = [_value(value) for value in condition.values]
+    if condition.sign == "missing":
+        if kind == "text":
+            return f'{condition.column} == ""'
+        return f"{condition.column} <= {MISSING!r}"
+    if condition.sign == "contains":
+        return f'{condition.column} like "%{_pattern(condition.values[0])}%"'
     if condition.sign == "in":
         text = f"{condition.column} in [{', '.join(values)}]"
     else:
@@ -430,6 +436,12 @@ def _value(value: float | str) -> str:
     if number.is_integer() and abs(number) < 2**53:
         return str(int(number))  # integer labels are compared with integers
     return repr(number)
+
+
+def _pattern(value: float | str) -> str:
+    """Return a text as it is written within a pattern, in which % and _ match other characters."""
+    escaped = str(value).replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    return _value(escaped)[1:-1]
 
 
 def connected(address: Address) -> Any:
