@@ -124,7 +124,6 @@ class Fitted(BaseEstimator):
         ndarray of shape (n, k)
             Embeddings.
         """
-
         if is_numeric(items):
             return np.asarray(self.transform(items))
         with nameless():

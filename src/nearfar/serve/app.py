@@ -340,7 +340,6 @@ class Api:
     @asynccontextmanager
     async def _json(self, request: Request, most: int) -> AsyncIterator[dict[str, Any]]:
         """Receive a JSON object. A page of another site cannot send this content type without permission."""
-
         if request.headers.get("content-type", "").partition(";")[0].strip() != JSON:
             raise HTTPException(415, f"expected Content-Type: {JSON}")
         async with self._body(request, most) as data:

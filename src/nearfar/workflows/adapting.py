@@ -38,7 +38,6 @@ def adapt(
     kind, rank, seed
         As for `nearfar.index.QueryAdapter`.
     """
-
     check_seed(seed)
     for name, file in (("NEW", Path(new)), ("OLD", Path(old))):
         if kind_by_name(file) is not SourceKind.EMBEDDINGS:
@@ -67,7 +66,6 @@ def row_numbers_in(items: Dataset, others: Dataset) -> list[int]:
 
 def held_out_scores(adapter: QueryAdapter, items: Dataset, new: AnyArray, old: AnyArray) -> str:
     """Return lines on how well held-out queries find the other items, with each model and with the adapter."""
-
     held = adapter.held_out_
     lines = [f"held-out items: cosine to the old embeddings {adapter.similarity_:.4f}"]
     labels = items.labels

@@ -81,7 +81,6 @@ class Collected:
 
         It has their names, their paths or texts, and the columns `others` with the `cells` of each item.
         """
-
         names = self.dataset.names
         kinds: list[str] = []
         shown: list[Sequence[str]] = []
@@ -121,7 +120,6 @@ def collect(
     group_by : str
         Column of an index, or of a table of items, with the group of each item.
     """
-
     source = Path(source)
     selection = replace(selection or Selection(), data=data, seen_too=True, group_by=group_by or None)
     kind = kind_of(source, *MODELS, SourceKind.EMBEDDINGS, SourceKind.INDEX)
@@ -146,7 +144,6 @@ def collect(
 
 def opened(data: str, selection: Selection) -> Dataset:
     """Open all items of a source, which may have no classes."""
-
     how: dict[str, Any] = {"label": selection.label, "name": selection.name, "skip_bad": selection.skip_bad}
     if selection.group_by is None:
         return open_items(data, **how)
@@ -155,7 +152,6 @@ def opened(data: str, selection: Selection) -> Dataset:
 
 def of_model(source: Path, data: str, selection: Selection) -> Collected:
     """Embed items."""
-
     dataset = opened(data, selection)
     model = load(source)
     root = root_of(data)
@@ -165,14 +161,12 @@ def of_model(source: Path, data: str, selection: Selection) -> Collected:
 
 def folder_beside(file: Path, dataset: Dataset) -> Path | None:
     """Return the folder of the images in a file of embeddings; None if there is no such folder."""
-
     folder = Path(recorded(file, "folder") or ".")
     return folder if len(dataset) and (folder / dataset.names[0]).is_file() else None
 
 
 def of_index(file: Path, group_by: str) -> Collected:
     """Return all items of an index."""
-
     with open_store(file, lock=False) as store:
         index = store.in_memory()
         check_group_column(store, group_by)

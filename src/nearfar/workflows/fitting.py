@@ -117,7 +117,6 @@ def distance_of_rows(data: str, items: Dataset, rows: AnyArray, *, standardize: 
     It is Euclidean for measurements and for standardized columns, whose cosine would depend on their means; else the
     one that their file states, or by which the rows compare best.
     """
-
     if standardize or are_measurements(items):
         return "euclidean"
     recorded = recorded_distance(Path(data))
@@ -142,14 +141,12 @@ def task_to_fit(
     data: str, *, test: str | None, test_classes: Sequence[str], split: Literal["classes", "rows"], **how: Any
 ) -> Task:
     """Open the data and split it: by classes, or into halves of each class if there are too few classes."""
-
     task = halves(data, **how) if test is None and not test_classes and split == "classes" else None
     return task or open_task(data, test=test, test_classes=test_classes, split=split, validation=0.0, **how)
 
 
 def is_linear(learner: Any) -> bool:
     """Return whether the distances of a learner depend on its components only."""
-
     return isinstance(learner, Mahalanobis) and not learner._matrices and not getattr(learner, "normalize", False)
 
 
@@ -187,7 +184,6 @@ def halves(
     data: str, seed: int, label: str | None = None, name: str | None = None, skip_bad: bool = False
 ) -> Task | None:
     """Return a task that learns from one half of every class; None if there are enough classes to hold some out."""
-
     source = open_source(data, label=label, name=name, skip_bad=skip_bad)
     items = source.items
     if source.roles is not None or len(items.classes) >= ENOUGH:
@@ -235,7 +231,6 @@ def _built(node: Node, seed: int) -> Any:
 
 def _found(name: str) -> Any:
     """Return a class of the catalog that fits and transforms."""
-
     method = BY_NAME.get(name)
     if method is None:
         raise ExpressionError(missing(name))

@@ -51,7 +51,6 @@ def groups(
     on_outside : callable
         Function that is called with the reader of pictures, some of which may be outside of their folder.
     """
-
     collected = collect(source, data, selection, distance=distance)
     if len(collected.rows) == 0:
         found = ProposedGroups(np.empty(0, dtype=np.intp), within or 0.0)
@@ -86,7 +85,6 @@ def parts_of(numbers: Ints) -> list[Ints]:
 
 def central_first(collected: Collected, part: Ints) -> Ints:
     """Return the items of a group, those nearest to its mean first."""
-
     rows = collected.rows[part].astype(np.float64)
     if collected.distance == "cosine":
         rows = unit_rows(rows)

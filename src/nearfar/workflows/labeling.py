@@ -54,7 +54,6 @@ def label_next(
     on_outside : callable
         Function that is called with the reader of pictures, some of which may be outside of their folder.
     """
-
     collected = collect(source, data, selection, distance=distance)
     labels = known_labels(collected, labeled)
     known = np.flatnonzero(labels != "")
@@ -120,7 +119,6 @@ def nearest_labels(collected: Collected, labels: Texts) -> tuple[list[str], Arra
 
     Labels are "" if no item is labeled. Margins are 0 if there are no two labels.
     """
-
     n = len(labels)
     known = np.flatnonzero(labels != "")
     if len(known) == 0:

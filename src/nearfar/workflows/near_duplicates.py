@@ -100,7 +100,6 @@ def duplicates(
 
 def suggested(collected: Collected) -> float | None:
     """Return a distance within which items are near duplicates; None if no pair stands out."""
-
     if len(collected.rows) == 0:
         return None
     return duplicate_distance(collected.rows, distance=collected.distance)
@@ -129,7 +128,6 @@ def nearest_lines(collected: Collected, k: int) -> str:
 
 def closest(collected: Collected, k: int) -> NearPairs:
     """Return the k nearest pairs, of items of two groups if items have groups."""
-
     n = len(collected.rows)
     most = min(n * (n - 1) // 2, MAX_LISTED_PAIRS)
     if most == 0:
@@ -147,7 +145,6 @@ def closest(collected: Collected, k: int) -> NearPairs:
 
 def groups_of(collected: Collected, within: float) -> list[list[Duplicate]]:
     """Return the groups of near duplicates, the largest image of each first."""
-
     if len(collected.rows) == 0:
         return []
     if collected.apart is None:
@@ -166,7 +163,6 @@ def groups_of(collected: Collected, within: float) -> list[list[Duplicate]]:
 
 def area(dataset: Dataset, at: int) -> int:
     """Return the number of pixels of an image; 0 if it cannot be read, or is no image."""
-
     if dataset.kind != "image":
         return 0
     try:
@@ -237,5 +233,4 @@ def summary_of(collected: Collected, groups: Sequence[Sequence[Duplicate]], with
 
 def collapsed(collected: Collected) -> str:
     """Return a warning if the embeddings do not distinguish items, or else ""."""
-
     return collapse(collected.rows, collected.distance)

@@ -157,7 +157,6 @@ def pictures_of(source: Path, dataset: Dataset, on_outside: Callable[[NamedReade
     to the folder in which `nearfar embed` found the images. Only files below the folder of the file and those of
     `images_from` are read.
     """
-
     if kind_by_name(source) is SourceKind.EMBEDDINGS:
         folders = dict.fromkeys((str(source.parent), "", recorded(source, "folder")))
         for named in (NamedReader(dataset.names, folder=folder, below=source.parent) for folder in folders):
@@ -181,7 +180,6 @@ def beside(source: Path, dataset: Dataset, selection: Selection, against: Path |
 
 def short_name(source: Path) -> str:
     """Return the name of a run's folder, including dots, or that of a file without its ending."""
-
     return name_of(source) if source.is_dir() else source.stem
 
 

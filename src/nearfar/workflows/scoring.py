@@ -62,7 +62,6 @@ class Variant(NamedTuple):
 
     def check(self) -> None:
         """Refuse options that do not work together, before anything is embedded."""
-
         if self.rerank is not None:
             read_reranking(self.rerank)
         if self.storage and self.rerank is not None:
@@ -117,7 +116,6 @@ def _pair_tables(protocol: str, texts_to_images: Scores, images_to_texts: Scores
 
 def score_variant(source: Path, selection: Selection, ks: Sequence[int], variant: Variant) -> Outcome:
     """Return the table of the scores of a variant, and a line with the usual scores."""
-
     variant.check()
     embedded = embed_source(source, selection)
     check_classes(source, embedded)
@@ -233,7 +231,6 @@ def inputs_of(dataset: Dataset) -> str:
 
 def _worse(scores: Scores, simpler: Scores | None, what: str, rung: str = "") -> list[str]:
     """Return a remark on a learner that is worse than its inputs, or than a rung of the ladder, or nothing."""
-
     if simpler is None or not is_worse(scores, simpler):
         return []
     use = f"use it (`nearfar train --rung {rung}`)" if rung else "use these"

@@ -45,7 +45,6 @@ def search_lines(
     **how
         Keywords of `nearfar.index.search`.
     """
-
     # embedding takes seconds, so all options are checked first
     check_search(query, **{name: how[name] for name in ("k", "within", "where", "group_by", "rerank")})
     store = open_store(file, lock=False)
@@ -68,7 +67,6 @@ def search_lines(
 
 def lines_of(found: Found, store: Store, *, within: float | None, where: str) -> list[str]:
     """Return the lines on the neighbors of each query."""
-
     lines = [*neighbor_lines(found.names, [*neighbors_of_queries(found.hits)], [*found.hits.records.columns])]
     if within is None and (found.counts_within < found.counts).any():
         lines.append(f"only neighbors within {found.within:g}, the threshold of the index; --within inf shows all")

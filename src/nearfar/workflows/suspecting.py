@@ -61,7 +61,6 @@ def suspects(
     k, decided, across, negatives, distance
         As for `nearfar suspects`.
     """
-
     source = Path(source)
     if decided is not None:
         assert out is not None
@@ -93,7 +92,6 @@ def find_suspects(dataset: Dataset, rows: AnyArray, distance: str) -> Suspects:
 
 def most_doubtful(dataset: Dataset, rows: AnyArray, k: int, out: Path | None, *, distance: str) -> str:
     """Return lines on the suspects, or write them all to a file."""
-
     found = find_suspects(dataset, rows, distance)
     order = found.ranked()
     suggested = [found.classes[place] for place in found.suggested]
@@ -145,7 +143,6 @@ def read_decisions(file: Path, dataset: Dataset) -> dict[str, str]:
     ValueError
         If the table cannot be read, lacks the column name or decision, or a name is not that of an item.
     """
-
     if not file.is_file():
         raise FileNotFoundError(f"decided: {file}: no such file")
     try:
@@ -170,7 +167,6 @@ def write_corrected(out: Path, collected: Collected, decisions: dict[str, str]) 
 
     A .csv lists images or texts; an .npz holds embeddings, and the distance that compares them.
     """
-
     dataset = collected.dataset
     labels = collected.classes
     decided = [decisions.get(name, label) for name, label in zip(dataset.names, labels, strict=True)]
@@ -220,7 +216,6 @@ def pairs_across(dataset: Dataset, rows: AnyArray, count: int, out: Path | None,
 
 def negatives_to(out: Path, dataset: Dataset, rows: AnyArray, count: int, *, distance: str) -> str:
     """Write the hard negatives of every item to a table, and return a line on it."""
-
     suspect = find_suspects(dataset, rows, distance).doubt > 0
     found = hard_negatives(rows, dataset.labels, k=count, suspect=suspect, groups=dataset.groups, distance=distance)
     doubtful = _too_near(rows, dataset.labels, found, count, distance)
