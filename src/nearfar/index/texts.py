@@ -82,7 +82,8 @@ class Texts:
         """Return the texts as a list."""
         data = self.data
         pairs = zip(self.starts.tolist(), self.ends.tolist(), strict=True)
-        if data.isascii():
+        most = 2 * int((self.ends - self.starts).sum()) >= len(data)  # else it is faster to decode each of them
+        if most and data.isascii():
             text = data.decode("ascii")
             return [text[start:end] for start, end in pairs]
         return [data[start:end].decode("utf-8", "surrogatepass") for start, end in pairs]
