@@ -70,11 +70,18 @@ def representatives(
     for block in blocks_of(np.empty(0, np.intp) if chosen is None else chosen, n):
         np.minimum(open_squares, squared_to(points, squares, block).min(axis=0, initial=np.inf), out=open_squares)
         taken[block] = True
-    bounds = decreases(points, squares, open_squares, weighted)
-    bounds[taken] = -np.inf
     count = min(int(count), n - int(taken.sum()))
     found = np.empty(count, dtype=np.intp)
-    for place in range(count):
+    begun = 0
+    if count and not taken.any():
+        # the sum of w_y |x - y|^2 over y is W |x|^2 - 2 x . (sum of w_y y) + a constant
+        found[0] = np.argmin(weighted.sum() * squares - 2 * points @ (weighted @ points))
+        taken[found[0]] = True
+        open_squares = squared_to(points, squares, found[:1])[0]
+        begun = 1
+    bounds = decreases(points, squares, open_squares, weighted)
+    bounds[taken] = -np.inf
+    for place in range(begun, count):
         found[place] = best_row(bounds, points, squares, open_squares, weighted)
         bounds[found[place]] = -np.inf
         np.minimum(open_squares, squared_to(points, squares, found[place : place + 1])[0], out=open_squares)
