@@ -191,7 +191,7 @@ def test_a_comparison_is_written_as_csv_latex_and_markdown(tmp_path):
 
 
 def test_a_table_that_cannot_be_written_is_refused_before_the_trainings(capsys, monkeypatch, tmp_path):
-    words = ["compare", "digits", "--objective", "TripletLoss()", "--out", tmp_path / "runs", "-o"]
+    words = ["compare", "digits", "--objective", "TripletLoss()", "--out", tmp_path / "runs", "--table"]
     code, _, err = run(capsys, monkeypatch, *words, tmp_path / "table.xlsx")
     assert code == 2
     assert "expected a file that ends in .csv, .tex or .md; --out is the folder of the runs" in err

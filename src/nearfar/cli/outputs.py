@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .encoding import say
+from .option_names import with_option_names
 
 if TYPE_CHECKING:
     from ..data.items import NamedReader
@@ -69,4 +70,4 @@ def remark_outside(pictures: NamedReader) -> None:
 
     why = why_outside(pictures)
     if why:
-        say(f"nearfar: a picture is not shown: {why}", file=sys.stderr)
+        say(f"nearfar: a picture is not shown: {with_option_names(why, {'images': '--images'})}", file=sys.stderr)

@@ -46,7 +46,7 @@ TRIAL_ITEMS = 512  # number of items, or eight batches if these are more, for th
 ENOUGH_TIMED = 50
 MOST_MEASURING = 0.1  # share of the time above which batches, or a smaller image size, are not timed, but computed
 FORWARDS_OF_BATCH = 3.0  # forward passes that take as long as one forward and one backward pass
-FEATURES_SHARE = 0.6  # most time of features of large images, where the training sees smaller ones
+CHECK_SHARE = 0.6  # most time of features of large images, where the training sees smaller ones
 UNTRAINED_SHARE = 0.8  # the same, where nothing is trained
 TIMED_SHARE = 0.03  # share of the time that is left, for the timed batches
 EMBEDDED_ITEMS = 64  # number of items that are embedded for their time
@@ -168,7 +168,7 @@ def _has_time_for_features(config: TrainConfig, task: Task, speed: Speed, amount
     """Return whether the features of large images are computed, although the training will see smaller ones."""
     if not (config.starts_pretrained and config.keep == "best" and can_compare(task)):
         return False
-    return seconds_untrained(speed, amounts) <= FEATURES_SHARE * left
+    return seconds_untrained(speed, amounts) <= CHECK_SHARE * left
 
 
 def _largest_side(sides: Sequence[int], config: TrainConfig, speed: Speed, amounts: Amounts, left: float) -> int:
