@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from nearfar.data import DataError, Dataset, open_task
+from nearfar.data.class_labels import ClassLabels
 from nearfar.data.transforms.symmetries import with_more_classes, with_symmetries
 
 
@@ -35,6 +36,15 @@ def test_every_turn_is_a_class(kind, turns, in_memory):
     np.testing.assert_array_equal(found.class_counts, np.tile(base.class_counts, turns))
     assert found.classes[:3] == base.classes
     assert "a turned 90" in found.classes
+
+
+def test_levels_follow_their_classes():
+    above = ClassLabels({"a": ("a", "x"), "b": ("b", "x"), "c": ("c", "y")}, levels=("label", "genus"))
+    found = with_symmetries(replace(images(), class_labels=above))
+    assert found.class_labels.of["b turned 90"] == ("b turned 90", "x turned 90")
+    numbers = found.class_labels.at_level(1, found.classes)
+    assert len(set(numbers.tolist())) == 8
+    assert numbers[found.classes.index("a turned 90")] == numbers[found.classes.index("b turned 90")]
 
 
 def test_groups_follow_their_images():

@@ -52,6 +52,11 @@ class ClassLabels:
         """Return the labels of the classes of both."""
         return self if other is None else ClassLabels({**self.of, **other.of}, self.levels)
 
+    def marked(self, marks: Sequence[str]) -> ClassLabels:
+        """Return the labels of classes that are there once for each mark, which ends the names of all their labels."""
+        of = {name + mark: tuple(one + mark for one in labels) for mark in marks for name, labels in self.of.items()}
+        return ClassLabels(of, self.levels)
+
 
 def sets_in(column: Sequence[Any]) -> tuple[list[str], ClassLabels]:
     """Return a class for each row, which is its set of labels, and the labels of these classes.

@@ -31,7 +31,7 @@ PHOTO_TRUNKS = (
     "vit_small_patch16_224",
 )
 """Models of timm for "auto": the first one whose weights are in the cache. The first two were measured. Vision
-transformers come last, because they were not, and take several times as long on a processor."""
+transformers come last, because they were not, and have several times the operations."""
 
 
 class Looks(NamedTuple):

@@ -70,6 +70,7 @@ def with_symmetries(dataset: Dataset, kind: str = "rotations") -> Dataset:
         labels=np.concatenate([dataset.labels + turn * len(dataset.classes) for turn in turns]),
         classes=tuple(name + mark for mark in marks for name in dataset.classes),
         names=tuple(name + mark for mark in marks for name in dataset.names),
+        class_labels=None if dataset.class_labels is None else dataset.class_labels.marked(marks),
         read=read,
         array=None,
         groups=None if dataset.groups is None else np.tile(dataset.groups, len(turns)),
