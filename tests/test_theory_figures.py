@@ -1,6 +1,5 @@
 """What the pictures of the page on the papers show is so."""
 
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,19 +9,19 @@ pytest.importorskip("matplotlib")
 pytest.importorskip("torch")
 
 DOCS = Path(__file__).parent.parent / "docs"
+TOOLS = DOCS.with_name("tools")
 
 
 @pytest.fixture(scope="module")
 def theory():
     if not (DOCS / "theory_figures.py").is_file():
         pytest.skip("the documentation is not here")
-    sys.path.insert(0, str(DOCS))
-    try:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.syspath_prepend(DOCS)
+        patched.syspath_prepend(TOOLS)
         import theory_figures
 
         yield theory_figures
-    finally:
-        sys.path.remove(str(DOCS))
 
 
 def test_random_features_estimate_jrs(theory) -> None:

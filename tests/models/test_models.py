@@ -172,7 +172,7 @@ def test_three_lines_do_what_search_does(runs, clip, photos, tmp_path, capsys, m
         hits = index.search(model.embed(asked), 4)
         assert hits.names[0].tolist() == told
         assert nearfar.index.search(index, str(query), 4).hits.names[0].tolist() == told
-        with pytest.raises(ValueError, match=r"-k: expected 1 or more"):
+        with pytest.raises(ValueError, match=r"^k: expected 1 or more"):
             nearfar.index.search(index, str(query), 0)
 
 

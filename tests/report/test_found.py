@@ -137,7 +137,7 @@ def test_names_and_sources_of_a_stranger_read_nothing_outside_of_the_folder(tmp_
             read.small(i, 4)
     with pytest.raises(DataError):
         recorded(0)
-    assert all("--images" in read.why_outside(i) for i in range(4))
+    assert all("images=" in read.why_outside(i) for i in range(4))
     with images_from(private):
         allowed = NamedReader(**made)
         assert [allowed(i).shape for i in range(4)] == [(4, 5, 3)] * 4

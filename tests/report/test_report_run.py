@@ -144,7 +144,7 @@ def test_the_page_is_understood_without_its_anchors(run: Path) -> None:
     scores["scores"] |= {"n_lone": 3, "distance": "euclidean"}
     (run / "scores.json").write_text(json.dumps(scores))
     page = " ".join(read_page(report_run(run, test=open_task("digits").test.subset(np.arange(80)))).text.split())
-    assert "Scores Neighbors Confused classes Map Distances Directions Training Settings" in page
+    assert "Scores Neighbors Classes Map Distances Directions Training Settings" in page
     assert "An item is relevant to a query if it is of the same class." in page
     assert "queries without a relevant item: 3 (left out of the means);" in page
     assert "Compared by Euclidean distance;" in page

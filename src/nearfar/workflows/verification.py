@@ -77,7 +77,7 @@ def score_identification(source: Path, selection: Selection, fars: Sequence[floa
 def _rates(fars: Sequence[float]) -> dict[str, Any]:
     """Check the rates, and return them as keywords of a score; without rates, it uses its defaults."""
     if not all(0 < far < 1 for far in fars):
-        raise ValueError(f"far: expected rates between 0 and 1, got {', '.join(map(str, fars))}")
+        raise ValueError(f"fars: expected rates between 0 and 1, got {', '.join(map(str, fars))}")
     return {"fars": fars} if fars else {}
 
 
