@@ -154,7 +154,7 @@ def test_texts_get_the_first_text_model_in_the_cache_of_the_hub(bert, table, tmp
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     asked = TrainConfig.of(data=str(table), device="cpu")
     with pytest.raises(
-        TrainError, match=r"for texts, auto is the first of these models .*all-MiniLM-L6-v2.* give --tr"
+        TrainError, match=r"for texts, auto is the first of these models .*all-MiniLM-L6-v2.* give trunk="
     ):
         settle(asked)
     for name in text_trunks.TEXT_TRUNKS[3:0:-2]:
