@@ -93,7 +93,7 @@ def test_a_run_is_beside_its_standardized_rows(table, tmp_path, small, capsys, m
     assert evaluate_run(run).raw.map_at_r == pytest.approx(alone.map_at_r)
     said = command(capsys, monkeypatch, "evaluate", run.folder)[1]
     assert f"baseline (standardized inputs): Recall@1 {alone.recall_at[1]:.4f}, MAP@R {alone.map_at_r:.4f}" in said
-    assert "standardized rows" in report_run(run.folder).read_text()
+    assert "standardized inputs" in report_run(run.folder).read_text()
     other = train(config_of(table, small), tmp_path / "other", progress=False)
     assert evaluate_run(other).raw.map_at_r == pytest.approx(plain.map_at_r)
     said = command(capsys, monkeypatch, "evaluate", other.folder)[1]

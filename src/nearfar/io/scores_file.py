@@ -39,6 +39,7 @@ class ScoresFile(msgspec.Struct, kw_only=True):
     protocol: str
     scores: dict[str, Score]
     raw: dict[str, Score] | None = None
+    standardized: bool = False  # whether `raw` are scores of standardized columns
     images_to_texts: dict[str, Score] | None = None
     frozen: dict[str, Score] | None = None
     split: str = ""
@@ -49,10 +50,12 @@ class ScoresFile(msgspec.Struct, kw_only=True):
 def baseline_of(content: Mapping[str, Any], raw_name: str = RAW) -> tuple[str, Any]:
     """Return what scores have to be compared with, and its scores: the pretrained trunk's features, or the raw inputs.
 
-    `raw_name` is what raw inputs are called. Without either, the scores are None.
+    `raw_name` is what raw inputs are called whose columns are not standardized. Without either, the scores are None.
     """
     if content.get("frozen") is not None:
         return FROZEN, content["frozen"]
+    if content.get("standardized"):
+        return STANDARDIZED, content.get("raw")
     return raw_name, content.get("raw")
 
 

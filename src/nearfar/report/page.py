@@ -139,7 +139,7 @@ def findings(content: ReportContent, analysis: Analysis) -> list[tuple[str, str]
     if analysis.against:
         sentences.append(("against", verdict(analysis.against, content)))
     section_of_remarks = "training" if content.losses or content.recalls else "scores"
-    sentences += [(section_of_remarks, remark) for remark in content.remarks]
+    sentences += [(section_of_remarks, remark.replace("`", "")) for remark in content.remarks]  # of commands
     if analysis.failures:
         sentences.extend(_failings(analysis))
     if analysis.verification:

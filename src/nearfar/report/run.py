@@ -145,7 +145,7 @@ def read_run(
     if "gallery_embeddings" in arrays:
         searched, _ = _items(arrays, "gallery_", gallery)
     rows = _table(folder / "metrics.csv")
-    baseline_name, baseline = baseline_of(evaluated, _raw_name(config, test))
+    baseline_name, baseline = baseline_of(evaluated, _raw_name(test))
     content = ReportContent(
         title=title or _title(config, folder, evaluated),
         protocol=evaluated.get("protocol", ""),
@@ -179,9 +179,7 @@ def read_run(
     return content
 
 
-def _raw_name(config: Mapping[str, Any], test: Dataset | None) -> str:
-    if config.get("standardize"):
-        return "standardized rows"
+def _raw_name(test: Dataset | None) -> str:
     if test is not None and test.kind == "row":
         return "raw rows"
     return "raw pixels"

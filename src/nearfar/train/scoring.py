@@ -427,7 +427,7 @@ def _content(result: Result, split: str, checkpoint: dict[str, Any], config: Tra
         "protocol": result.protocol,
         "split": split,
         "scores": result.scores.to_dict(),
-        **({} if result.raw is None else {"raw": result.raw.to_dict()}),
+        **({} if result.raw is None else {"raw": result.raw.to_dict(), "standardized": result.standardized}),
         "remarks": list(result.remarks),
         "checkpoint": checkpoint,
         "config": config.digest,
