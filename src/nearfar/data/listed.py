@@ -42,7 +42,8 @@ class PairsOfItems:
         place = np.full(n + 1, -1, dtype=np.int64)  # the last is that of -1
         place[chosen] = np.arange(len(chosen))
         place[n] = -1
-        i, j = place[self.i], place[self.j]
+        i = place[self.i]
+        j = place[self.j]
         kept = (i >= 0) & (j >= 0)
         if not kept.any():
             return None

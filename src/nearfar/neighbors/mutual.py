@@ -113,7 +113,8 @@ def mutual_pairs(rows: AnyArray, k: int, distance: str) -> MutualPairs:
     ahead = np.repeat(np.arange(n), k) * n + near.ravel()
     back = near.ravel() * n + np.repeat(np.arange(n), k)
     both = ahead[np.isin(ahead, back)]
-    i, j = both // n, both % n
+    i = both // n
+    j = both % n
     return MutualPairs(i[i < j], j[i < j], float(np.median(distances[:, -1])))
 
 
@@ -125,7 +126,8 @@ def merged(points: AnyArray, copies: Ints, pairs: MutualPairs, limit: float, mos
     # S (n, d) and Q (n,); those of groups that were merged into others are not used
     sums = points * sizes[:, None]
     squares = row_squares(points) * sizes
-    a, b = pairs.i, pairs.j
+    a = pairs.i
+    b = pairs.j
     while len(a):
         apart = mean_squares(sums, squares, sizes, a, b)
         # sums of squares cancel, so that equal points may be a rounding error apart
@@ -133,7 +135,8 @@ def merged(points: AnyArray, copies: Ints, pairs: MutualPairs, limit: float, mos
         # others stay: they may come nearer, when one of their groups has grown
         near = np.flatnonzero((apart <= limit + slack) & (sizes[a] + sizes[b] <= most))
         chosen = near[nearest_of_each_other(a[near], b[near], apart[near], n)]
-        into, gone = a[chosen], b[chosen]
+        into = a[chosen]
+        gone = b[chosen]
         if len(gone) == 0:
             break
         sums[into] += sums[gone]
