@@ -120,7 +120,7 @@ def label_set_scores(embeddings: Any, hot: Any, k: int = 10, *, gallery: Any = N
     --------
     >>> rows = [[1, 0], [0.9, 0.1], [0, 1], [0.1, 0.9]]
     >>> print(label_set_scores(rows, [[1, 1, 0], [1, 0, 0], [0, 0, 1], [0, 1, 1]], k=2))
-    Recall@1 1.0000, MAP@R 0.8750, nDCG@2 0.9690
+    Recall@1 1.0000, MAP@R 0.8750, nDCG@2 0.9033
     """
     sets = np.asarray(hot, dtype=np.float32)
     others = sets if gallery is None else np.asarray(gallery_hot, dtype=np.float32)

@@ -54,7 +54,7 @@ def representatives(
 
     Examples
     --------
-    >>> representatives([[0.0], [0.1], [0.2], [9.0], [9.1]], 2)
+    >>> representatives([[0.0], [0.1], [0.2], [9.0], [9.1], [9.3]], 2)
     array([3, 1])
     """
     x = as_rows(rows, "rows")
