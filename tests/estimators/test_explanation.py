@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 from sklearn.datasets import load_iris
 
 from nearfar import RCA, Kernelized
-from nearfar.estimators import explain
+from nearfar.estimators import Explanation, explain
 from nearfar.estimators.explanation import halves
 from tests.learners import data, toy
 
@@ -55,6 +55,14 @@ def test_names_and_table():
     heaviest = frame.columns[np.argmax(found.weights)]
     assert found.table(2).splitlines()[0].startswith(heaviest)
     assert len(found.table(2).splitlines()) == 2
+
+
+def test_directions_name_the_features_that_weigh_most_in_them():
+    direction = np.array([[0.6, 0.0, -0.8, 0.0], [0.0, 1.0, 0.0, 0.0]])
+    names = ["ash", "hue", "flavor", "color"]
+    nothing = np.zeros(4)
+    found = Explanation(names, nothing, nothing, nothing, direction, np.array([0.9, 0.1]), np.ones(2))
+    assert found.direction_table(3).splitlines() == [" 90.0%  -0.80 flavor, +0.60 ash", " 10.0%  +1.00 hue"]
 
 
 @pytest.mark.parametrize("sizes", [(1, 2, 3), (4, 5, 10), (2, 2, 2)])

@@ -7,7 +7,6 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.datasets import load_iris
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
@@ -244,14 +243,3 @@ def test_folds_of_pairs_serve_cross_validation():
         next(PairKFold(4).split(np.array([[0, 1], [1, 2]])))
     with pytest.raises(ValueError, match=r"groups must name the two entities of each pair, shape \(200, 2\)"):
         next(PairKFold(3).split(POINTS, groups=np.arange(200)))
-
-
-def test_columns_of_the_result_name_the_features_that_weigh_most():
-    pytest.importorskip("pandas")
-    frame, y = load_iris(return_X_y=True, as_frame=True)
-    learner = RCA(2).fit(frame, y)
-    names = learner.get_feature_names_out()
-    for row, name in zip(learner.components_, names, strict=True):
-        k = np.argmax(np.abs(row))
-        assert name.split(": ")[1].split(", ")[0] == ("-" if row[k] < 0 else "") + frame.columns[k]
-    assert list(RCA(2).fit(frame.to_numpy(), y).get_feature_names_out()) == ["rca0", "rca1"]

@@ -50,6 +50,15 @@ class Explanation(NamedTuple):
             lines.append(f"{self.names[k]:{width}}  {self.weights[k]:6.1%}  {interval}")
         return "\n".join(lines)
 
+    def direction_table(self, most: int = 3) -> str:
+        """Return the directions as lines of text: share, and the features with the largest entries."""
+        lines = []
+        for direction, share in zip(self.directions, self.shares, strict=True):
+            order = np.argsort(-np.abs(direction), kind="stable")[:most]
+            entries = [f"{direction[k]:+.2f} {self.names[k]}" for k in order if direction[k]]
+            lines.append(f"{share:6.1%}  {', '.join(entries)}")
+        return "\n".join(lines)
+
 
 def explain(
     learner: Any,

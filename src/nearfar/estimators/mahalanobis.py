@@ -37,7 +37,6 @@ from .validation import (
 Self = TypeVar("Self", bound="MetricLearner")
 
 
-NAMED_FEATURES = 2  # features of X that the name of an output column lists
 SPARSE_LEARNERS = "CovarianceMetric, DCA, DiscriminantWhitening, FisherMetric, GMML and RCA"  # examples for a message
 
 
@@ -429,38 +428,6 @@ class Mahalanobis(MetricLearner):
         check_is_fitted(self)
         with error_context(self):
             return self._rows(X, reset=False) @ self.components_.T
-
-    def get_feature_names_out(self, input_features: AnyArray | None = None) -> AnyArray:
-        """Return the names of the columns of `transform`.
-
-        If the columns of X have names, each output name states the two columns with the largest weights: "lmnn0: petal
-        width, -sepal length". Otherwise the names are "lmnn0", "lmnn1", ...
-
-        Parameters
-        ----------
-        input_features : ignored
-            Present for compatibility with scikit-learn.
-
-        Returns
-        -------
-        ndarray of shape (k,)
-            Names, as strings.
-        """
-        plain = super().get_feature_names_out(input_features)
-        names = getattr(self, "feature_names_in_", None)
-        if names is None or self.components_.shape != (len(plain), len(names)):
-            return plain
-        heaviest = np.argsort(-np.abs(self.components_), axis=1, kind="stable")[:, :NAMED_FEATURES]
-        found = []
-        for row, columns, name in zip(self.components_, heaviest, plain, strict=True):
-            terms = []
-            for k in columns[row[columns] != 0]:
-                sign = "-" if row[k] < 0 else ""
-                terms.append(f"{sign}{names[k]}")
-            if terms:
-                name = f"{name}: {', '.join(terms)}"
-            found.append(name)
-        return np.array(found, dtype=object)
 
     def get_mahalanobis_matrix(self) -> AnyArray:
         """Return M = components_' components_ of shape (d, d); the squared distance is (a - b)' M (a - b)."""
