@@ -493,7 +493,7 @@ MAX_FILES = {
     "train(TrainConfig.of(data='digits', ...), out)": 83,  # eleven of them compare what is trained with cheaper models
     "LMNN().fit(X, y)": 16,
     "evaluate(embeddings, labels)": 11,
-    "nearfar search rows.index query.npy": 27,  # five of the index: blobs, their layout, texts, the graph, the store
+    "nearfar search rows.index query.npy": 23,  # four of the index: blobs, their layout, texts, the store
 }
 
 

@@ -7,6 +7,7 @@ import pytest
 
 import nearfar.index
 from nearfar.index import Index, create, graph_file, mapped_search, records_of
+from nearfar.index.collection_file import graph_of
 
 from ..commands import run
 
@@ -93,7 +94,7 @@ def test_a_graph_may_be_deleted_and_is_no_part_of_the_file(tmp_path):
     path = built(tmp_path / "x.index")
     with nearfar.index.open(path) as store:
         before = store.search(ROWS[:5], 4).names.tolist()
-        graph_file.graph_of(path).unlink()
+        graph_of(path).unlink()
         assert store.search(ROWS[:5], 4).names.tolist() == before
     with nearfar.index.open(path) as store:
         assert store.engine() == "exact"
@@ -103,7 +104,7 @@ def test_a_graph_may_be_deleted_and_is_no_part_of_the_file(tmp_path):
 @pytest.mark.parametrize("way", ["copied", "written", "other user", "cut", "of another collection", "emptied"])
 def test_a_graph_that_was_not_built_here_for_this_collection_is_not_opened(tmp_path, monkeypatch, way):
     path = built(tmp_path / "x.index")
-    graph = graph_file.graph_of(path)
+    graph = graph_of(path)
     if way == "copied":
         shutil.copy(graph, tmp_path / "other")
         shutil.move(tmp_path / "other", graph)
@@ -127,7 +128,7 @@ def test_a_graph_that_was_not_built_here_for_this_collection_is_not_opened(tmp_p
 
 def test_a_vector_that_is_damaged_in_a_graph_is_an_error(tmp_path):
     path = built(tmp_path / "x.index")
-    graph = graph_file.graph_of(path)
+    graph = graph_of(path)
     data = bytearray(graph.read_bytes())
     data[graph_file.HEADER + 4 * D * 9] ^= 1
     graph.write_bytes(data)

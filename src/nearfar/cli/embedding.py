@@ -59,7 +59,8 @@ def embed(
 
 def written(out: Path, found: Embedded) -> str:
     """Return one line on the embeddings in a file."""
-    from ..data.items import UNKNOWN_CLASS, left_out
+    from ..data.dataset import UNKNOWN_CLASS
+    from ..data.items import left_out
 
     n, d = found.rows.shape
     known = [kind for kind in found.dataset.classes if kind != UNKNOWN_CLASS]

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ..io.formats import PLAIN_TABLES, has_columns
 from ..labels import class_name, named_classes
 from ..quoting import PATH, count_of, quoted, shorten
 from .class_labels import ClassLabels
@@ -23,6 +24,8 @@ from .listed import PairsOfItems
 Kind = Literal["image", "row", "text", "sound"]
 Named = str | os.PathLike[str]
 """A source of data as a user names it: a path, or a name such as "digits"."""
+UNKNOWN_CLASS = ""
+"""Class of items without a class."""
 
 
 class DataError(ValueError):
@@ -45,6 +48,13 @@ def as_text(source: Named) -> str:
             f"source: expected a path or a name, got {kind}; Dataset.from_array(name, array, labels) takes arrays"
         )
     return os.fspath(source)
+
+
+def check_column(source: str, argument: str, column: str | None) -> None:
+    """Raise a DataError if an argument names a column of a source that is not a table."""
+    if column is not None and not has_columns(source):
+        only = f"{source} has no columns; only tables have them ({', '.join(PLAIN_TABLES)})"
+        raise DataError(f"{argument}: got {quoted(column)}, but {only}")
 
 
 @dataclass(frozen=True)
@@ -161,7 +171,7 @@ class Dataset:
         cls,
         name: str,
         array: NDArray[Any],
-        labels: Sequence[Any] | NDArray[Any],
+        labels: Sequence[Any] | NDArray[Any] | None,
         *,
         names: Sequence[str] | None = None,
         notes: Sequence[str] = (),
@@ -178,8 +188,8 @@ class Dataset:
         array : ndarray
             uint8 images of shape (n, H, W) or (n, H, W, C) with C 1 or 3, or rows of numbers of shape (n, d), which are
             converted to float32.
-        labels : sequence of length n
-            Class of each item, of any type.
+        labels : sequence of length n, or None
+            Class of each item, of any type. None is for items without classes: all then have the class "".
         names : sequence of str, optional
             Name of each item.
         notes : sequence of str
@@ -205,7 +215,11 @@ class Dataset:
         elif array.ndim != 4 or array.dtype != np.uint8 or array.shape[3] not in (1, 3):
             expected = "(n, d) numbers, or (n, H, W) or (n, H, W, 1 or 3) uint8"
             raise DataError(f"{name}: array has shape {array.shape} and type {array.dtype}; expected {expected}")
-        classes, indices = number_labels(labels)
+        if labels is None:
+            classes: tuple[str, ...] = (UNKNOWN_CLASS,) if len(array) else ()
+            indices = np.zeros(len(array), dtype=np.int64)
+        else:
+            classes, indices = number_labels(labels)
         if len(array) != len(indices):
             raise DataError(f"{name}: {len(array)} items but {len(indices)} labels")
         if texts is not None and len(texts) != len(array):

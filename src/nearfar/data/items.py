@@ -20,7 +20,7 @@ from ..progress import counted
 from ..quoting import PATH, count_of, quoted
 from .checks.columns import remarks_on_embeddings
 from .checks.training_items import FINAL, IN_TRAINING, NO_LIST
-from .dataset import DataError, DataNotFoundError, Dataset, Named, as_text, some
+from .dataset import UNKNOWN_CLASS, DataError, DataNotFoundError, Dataset, Named, as_text, check_column, some
 from .decode import decode, decode_small, read_small
 from .image_formats import EXPECTED, advice_on, suffixes
 from .open import open_dataset, resolve_source
@@ -44,14 +44,11 @@ from .readers.media import ENDINGS, FileKind, files_of_a_kind, is_sound, source_
 from .readers.shard_files import ShardFiles
 from .readers.shards import is_sharded
 from .readers.tar_files import TarFiles
-from .readers.text_tables import check_column
 from .readers.texts import text_items
 from .sounds import decode_sound, picture_of
 
 OTHERS = (".dng", ".jxl", ".raw", ".svg")
 """Endings of images that Pillow does not open."""
-UNKNOWN_CLASS = ""
-"""Class of items without a class."""
 
 
 def open_items(source: Named, *, label: str | None = None, name: str | None = None, skip_bad: bool = False) -> Dataset:
@@ -143,7 +140,7 @@ def as_items(
         return files_given(X, no_classes, "paths")
     if are_rows(X):
         columns = [str(column) for column in getattr(X, "columns", ())]
-        return Dataset.from_array("rows", np.asarray(even(X)), no_classes, columns=columns)
+        return Dataset.from_array("rows", np.asarray(even(X)), None, columns=columns)
     return images(X, no_classes, "images")
 
 
@@ -458,7 +455,7 @@ def _unlabeled_rows(path: Path, arrays: Mapping[str, NDArray[Any]], skip_bad: bo
     singles = finite_singles(rows, f"{path}:")
     notes += repeated_ids(arrays, len(rows))
     names = names_in(arrays, len(rows))
-    found = Dataset.from_array(path.stem, singles, [UNKNOWN_CLASS] * len(rows), names=names, notes=notes)
+    found = Dataset.from_array(path.stem, singles, None, names=names, notes=notes)
     return replace(found, unnamed=found.unnamed or UNNAMED in arrays)
 
 

@@ -23,13 +23,13 @@ from .dataset import (
     Task,
     as_text,
     carve_validation,
+    check_column,
     held_out_pairs,
     held_out_rows,
     some,
     unseen_half,
 )
 from .readers.files import OTHER_TARS, refuse_special
-from .readers.text_tables import check_column
 
 Split: TypeAlias = Literal["classes", "rows"]
 DRAWN = "test classes drawn with seed"

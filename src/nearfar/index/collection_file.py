@@ -9,6 +9,7 @@ item, so that a change reads few blobs. The root has everything else, and is wri
 from __future__ import annotations
 
 import json
+import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -281,6 +282,11 @@ def _vectors(blobs: Blobs, root: Root, left: Mapping[int, Bools], since: int) ->
     if later:
         raise ValueError(f"the vectors of {len(later):,} blocks are missing")
     return found
+
+
+def graph_of(path: Path) -> Path:
+    """Return where the graph of a collection is; a link to a collection has the graph of that collection."""
+    return Path(f"{os.path.realpath(path)}.graph")
 
 
 def new_file(

@@ -19,6 +19,7 @@ from .collection_file import (
     Root,
     check_fits,
     checked_change,
+    graph_of,
     make_change,
     new_file,
     numbers_of,
@@ -26,7 +27,7 @@ from .collection_file import (
     records_at,
 )
 from .filters import Kind, mask, parse_filter
-from .graph_file import build_graph, graph_of, open_graph
+from .graph_file import build_graph, open_graph
 from .index import Index, Metadata, metadata_of
 from .index_lock import index_lock
 from .mapped_search import MappedSearch
@@ -59,7 +60,7 @@ class FileStore:
             if self.writes:  # it reads few of the items
                 blobs.check_sum()
                 return
-            graph = open_graph(self.path, self._root) if self._root.engine == "exact" else None
+            graph = open_graph(self.path, self._root) if self._has_graph(self._root) else None
             snapshot = read_snapshot(blobs, since=0 if graph is None else graph.next)
         if graph is not None:
             self._mapped = MappedSearch(snapshot, graph)
@@ -98,7 +99,7 @@ class FileStore:
 
     def engine(self) -> str:
         engine = self._state().engine
-        if engine == "exact" and graph_of(self.path).exists():
+        if self._has_graph(self._state()):
             graph = self._mapped.graph if self._mapped is not None else open_graph(self.path, self._state())
             return "exact" if graph is None else "graph"
         return engine
@@ -213,6 +214,10 @@ class FileStore:
         if self._mapped is not None:
             return self._mapped.mask(where)
         return mask(parse_filter(where, self.columns()), self._described().all_columns())
+
+    def _has_graph(self, root: Root) -> bool:
+        """Return whether a graph may be searched, which is beside the file."""
+        return root.engine == "exact" and graph_of(self.path).exists()
 
     def _check_writes(self) -> None:
         if not self.writes:

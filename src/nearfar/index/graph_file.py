@@ -30,7 +30,7 @@ from ..numerics.distances import chunks, unit_rows
 from ..numerics.types import AnyArray, Ints
 from ..progress import counted
 from .blob_file import reading
-from .collection_file import Root, read_snapshot
+from .collection_file import Root, graph_of, read_snapshot
 
 FORMAT = "nearfar graph 1"
 HEADER = 4096  # bytes of the JSON at the beginning, with spaces at its end
@@ -87,11 +87,6 @@ class MappedGraph:
         if (sums_of(rows) != self.sums[places]).any():
             raise ValueError("the graph beside the index is damaged; delete it, or build it again with --build")
         return rows
-
-
-def graph_of(path: Path) -> Path:
-    """Return where the graph of a collection is; a link to a collection has the graph of that collection."""
-    return Path(f"{os.path.realpath(path)}.graph")
 
 
 def sums_of(rows: AnyArray) -> AnyArray:
@@ -162,7 +157,7 @@ def build_graph(path: Path) -> int:
 def open_graph(path: Path, root: Root) -> MappedGraph | None:
     """Map the graph beside a collection; None if there is none, or it is another collection's or another user's."""
     target = graph_of(path)
-    if not target.exists() or root.count == 0:
+    if root.count == 0:
         return None
     with suppress(ImportError, OSError, ValueError, KeyError, TypeError):
         if read_file(_note(target), most=HEADER).decode() != _status(target):

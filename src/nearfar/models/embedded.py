@@ -13,8 +13,8 @@ import numpy as np
 
 from ..data import Dataset
 from ..data.checks.training_items import unseen
-from ..data.dataset import some
-from ..data.items import UNKNOWN_CLASS, embedding_rows, flat_rows, left_out, named_by_paths, open_items, root_of
+from ..data.dataset import UNKNOWN_CLASS, some
+from ..data.items import embedding_rows, flat_rows, left_out, named_by_paths, open_items, root_of
 from ..data.open import match_classes, of_classes, open_source, same_classes
 from ..data.readers.arrays import UNNAMED, read_arrays, read_gallery
 from ..data.readers.texts import text_items

@@ -20,7 +20,7 @@ from ..data.readers.media import FileKind
 from ..data.readers.texts import text_items
 from ..data.sounds import SoundReader, seconds_of
 from ..index import Hits, QueryAdapter, Records, Store
-from ..index.graph_file import graph_of
+from ..index.collection_file import graph_of
 from ..index.searching import first_dims
 from ..io.uris import is_address, is_folder
 from ..models import Model
@@ -206,7 +206,7 @@ class Collection:
     def embedded_row(self, numbers: Sequence[float]) -> AnyArray:
         """Embed a row of numbers, (1, d)."""
         row = np.array([numbers], dtype=np.float32)
-        return self._embedded(Dataset.from_array(UPLOAD, row, [""]))
+        return self._embedded(Dataset.from_array(UPLOAD, row, None))
 
     def _embedded(self, items: Dataset) -> AnyArray:
         """Embed a query as the index has its items: mapped by the adapter, and with the dimensions that it keeps."""

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..data import Dataset
-from ..data.items import UNKNOWN_CLASS, flat_rows
+from ..data.dataset import UNKNOWN_CLASS
+from ..data.items import flat_rows
 from ..evaluation import Scores
 from ..evaluation import evaluate as evaluate_embeddings
 from ..evaluation.reranking import read_reranking

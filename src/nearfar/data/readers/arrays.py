@@ -147,7 +147,9 @@ def names_in(arrays: Mapping[str, NDArray[Any]], n: int, prefix: str = "") -> li
     if names is not None and names.shape == (n,) and names.dtype.kind in "iuU":
         return names.astype(np.str_).tolist()
     for key, ids in arrays.items():
-        if key.startswith(prefix) and is_id(key.removeprefix(prefix)) and ids.shape == (n,) and ids.dtype.kind in "iuU":
+        if ids.shape != (n,) or ids.dtype.kind not in "iuU":
+            continue
+        if key.startswith(prefix) and is_id(key.removeprefix(prefix)):
             found: list[str] = ids.astype(np.str_).tolist()
             if len(set(found)) == n:
                 return found
@@ -158,7 +160,7 @@ def repeated_ids(arrays: Mapping[str, NDArray[Any]], n: int) -> list[str]:
     """Return a note if an array such as `ids` does not name the items because its n entries are not different."""
     if "names" in arrays:
         return []
-    found = next((key for key, ids in arrays.items() if is_id(key) and ids.shape == (n,)), None)
+    found = next((key for key, ids in arrays.items() if ids.shape == (n,) and is_id(key)), None)
     if found is None or ids_of(arrays[found].tolist()) is not None:
         return []
     return [not_ids(f"array {found!r}", arrays[found].tolist(), start=0)]

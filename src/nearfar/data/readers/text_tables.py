@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...io.cells import unescaped
-from ...io.formats import PLAIN_TABLES, files_in_archive, has_columns, table_in
+from ...io.formats import files_in_archive, table_in
 from ...io.untrusted import CORRUPT, Unpacking, check_regular, parse_json
 from ...quoting import PATH, count_of, quoted, shorten
 from ..dataset import DataError, some
@@ -29,13 +29,6 @@ NUMBER = re.compile(r"[-+]?(\d+[.,]?\d*|[.,]\d+)([eE][-+]?\d+)?")
 """A number as the name of a column."""
 CUT = re.compile(r"\[[-+\d.eE,\snaif]*\.\.\.[-+\d.eE,\snaif]*\]")
 """A list of numbers that NumPy has printed in part, with nan and inf."""
-
-
-def check_column(source: str, argument: str, column: str | None) -> None:
-    """Raise a DataError if an argument names a column of a source that is not a table."""
-    if column is not None and not has_columns(source):
-        only = f"{source} has no columns; only tables have them ({', '.join(PLAIN_TABLES)})"
-        raise DataError(f"{argument}: got {quoted(column)}, but {only}")
 
 
 def read_text_table(path: Path) -> dict[str, Sequence[Any]]:
