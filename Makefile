@@ -13,7 +13,7 @@ WITH_VISION := tests/deep/test_folding.py tests/deep/test_foreign_trunks.py $(pa
 export OMP_NUM_THREADS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-fast test-method test-haswell test-vision test-gpu test-matrix static lint types check format bench zoo docs generate changelog dist clean
+.PHONY: help venv demo test test-fast test-method test-haswell test-vision test-gpu gpu-check test-matrix static lint types check format bench zoo docs generate changelog dist clean
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -49,6 +49,9 @@ test-vision: venv ## run the tests that need timm, torchvision and peft, which t
 
 test-gpu: venv ## run the tests that need a GPU
 	$(BIN)/python -m pytest -q -m gpu tests
+
+gpu-check: ## run what only a GPU can show: tests, losses, a training, an evaluation (8 minutes); with PYTHON, no network
+	PYTHONPATH=$(CURDIR)/src:$(PYTHONPATH) $(PYTHON) bench/gpu_check.py --out runs/gpu-check
 
 test-matrix: venv ## run tests with the kernels of other processors, and the oldest and newest dependencies (an hour)
 	$(BIN)/nox

@@ -1,6 +1,7 @@
 """The benchmarks run."""
 
 import importlib.util
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -193,3 +194,22 @@ def test_the_costs_of_learners_are_measured_for_the_sizes_that_are_asked():
     cells = told.strip().splitlines()[-1].split("|")
     assert cells[1].strip() == "`GMML`"
     assert all("ms" in cell for cell in cells[2:4])
+
+
+@pytest.mark.parametrize("stage", ["losses", "evaluation", "closed-forms"])
+def test_a_stage_of_the_check_on_a_gpu_runs_in_miniature(stage, capsys):
+    module("gpu_check").run_here(stage, dry=True)
+    figures = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+    assert figures
+    for figure in figures:
+        assert figure["stage"] == stage
+        # a loss that fails has its error in the place of its time; what a peer cannot do is no fault
+        times = {"nearfar": 1.0} | figure.get("milliseconds", {})
+        assert not [name for name in ("nearfar", "plain", "compiled") if isinstance(times.get(name), str)]
+
+
+def test_the_check_on_a_gpu_needs_one(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(sys, "argv", ["gpu_check.py", "--out", str(tmp_path)])
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert module("gpu_check").main() == 2
+    assert "finds no GPU" in capsys.readouterr().out
