@@ -12,14 +12,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 ort = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
 
 import nearfar
 from nearfar.data import Dataset, open_dataset, open_items
-from nearfar.models import export
+from nearfar.deep.networks.text_settings import Dense, LayerNorm, Pooling, UnitLength
+from nearfar.deep.networks.transformers_text_trunk import TransformersTextTrunk
+from nearfar.deep.networks.whiten import Whiten
+from nearfar.models import export, sentence_folder
+from nearfar.models.loading import load_embedder
 from nearfar.train import TrainConfig, embed_run, train
+from nearfar.train.checkpoint import read_about
+from nearfar.train.run import RunFolder
+from nearfar.train.scoring import tokens_of
 from nearfar.trust import TrustError
 
 from ..commands import run
@@ -303,3 +310,61 @@ def test_weights_of_8_bits_are_smaller_and_nearly_the_same(images_run, tmp_path,
     code, _, err = run(capsys, monkeypatch, "export", learner, "-o", tmp_path / "rca.onnx", "--int8")
     assert code == 2
     assert "--int8: works only with the network of a run" in err
+
+
+def with_whitening(embedder):
+    """Add the closed form that a run may keep."""
+    embedder.metric = Whiten(4)
+    embedder.metric.learn(rng.normal(size=(40, 4)) + 1, np.arange(40) % 5)
+
+
+def with_layers(embedder):
+    """Add the layers that the folder of a pretrained model may name, and keep its first dimensions."""
+    trunk = embedder.trunk.module
+    wide = trunk.inner.config.hidden_size
+    layers = (Dense(in_features=wide, out_features=7, activation="GELU"), LayerNorm(dimension=7), UnitLength())
+    pooling = Pooling(modes=("cls",), layers=layers, truncate_dim=5)
+    embedder.trunk.module = TransformersTextTrunk(trunk.inner, pooling).eval()
+    embedder.layer = torch.nn.Linear(5, 4)
+
+
+@pytest.mark.parametrize("changed", [None, with_whitening, with_layers], ids=["linear layer", "whitened", "layers"])
+def test_a_run_of_texts_opens_in_sentence_transformers(changed, runs, tmp_path, monkeypatch):
+    peer = pytest.importorskip("sentence_transformers")
+    embedder = load_embedder(runs / "texts")
+    if changed is not None:
+        changed(embedder)
+        monkeypatch.setattr(sentence_folder, "load_embedder", lambda *_, **__: embedder)
+    out = tmp_path / "model"
+    sentence_folder.export_sentence_transformers(runs / "texts", out)
+    texts = ["dark red", "bright", "green blue dark red", "red " * 40]
+    tokens = tokens_of(read_about(RunFolder(runs / "texts").checkpoint("best")), "run", "texts")
+    with torch.inference_mode():
+        expected = torch.nn.functional.normalize(embedder(torch.from_numpy(tokens.rows(texts))).embedding).numpy()
+    theirs = peer.SentenceTransformer(str(out), device="cpu").encode(texts)
+    np.testing.assert_allclose(theirs, expected, atol=1e-5)
+    np.testing.assert_allclose(nearfar.load(f"transformers:{out}").embed(texts), expected, atol=1e-5)
+
+
+def test_a_folder_for_sentence_transformers_is_written_wholly_or_not_at_all(runs, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "model"
+    with pytest.raises(ValueError, match="only a network of texts"):
+        sentence_folder.export_sentence_transformers(runs / "rows", out)
+    monkeypatch.setattr(sentence_folder, "LARGEST_DIFFERENCE", -1.0)
+    with pytest.raises(ValueError, match="gives other embeddings"):
+        sentence_folder.export_sentence_transformers(runs / "texts", out)
+    assert not list(tmp_path.iterdir())
+    monkeypatch.setattr(sentence_folder, "LARGEST_DIFFERENCE", 1e-5)
+    out.mkdir()
+    (out / "mine.txt").write_text("mine")
+    code, _, said = run(capsys, monkeypatch, "export", runs / "texts", "-o", out, "--overwrite")
+    assert code == 2
+    assert "is no folder of sentence-transformers" in said
+    assert [file.name for file in tmp_path.rglob("*")] == ["model", "mine.txt"]
+    (out / "mine.txt").unlink()
+    assert run(capsys, monkeypatch, "export", runs / "texts", "-o", out)[0] == 0
+    code, _, said = run(capsys, monkeypatch, "export", runs / "texts", "-o", out)
+    assert code == 2
+    assert "--overwrite" in said
+    assert run(capsys, monkeypatch, "export", runs / "texts", "-o", out, "--overwrite")[0] == 0
+    assert [file.name for file in tmp_path.iterdir()] == ["model"]

@@ -20,7 +20,7 @@ def export(
     overwrite: Overwrite = False,
     trust: Trust = (),
 ) -> None:
-    """Export the network of a run, or a saved linear learner, as an ONNX file, and check that its embeddings agree.
+    """Export a network or a linear learner as an ONNX file or for sentence-transformers; embeddings are compared.
 
     Example: nearfar export runs/photos -o photos.onnx
 
@@ -30,15 +30,21 @@ def export(
         The folder of a run (uint8 images, rows or tokens in, embeddings out), or a learner saved as .safetensors (rows
         in).
     out
-        The .onnx file. For a network of texts, the tokenizer is written beside it, as NAME.tokenizer.json.
+        The .onnx file. For a network of texts, the tokenizer is written beside it, as NAME.tokenizer.json; or a folder,
+        which sentence-transformers opens.
     int8
         Store the weights of a network as 8-bit integers: a quarter of the size, and nearly the same embeddings.
     """
     from ..io.sources import SourceKind, kind_of
     from ..models import load
     from ..models.export import export_learner, export_run, tokenizer_beside
+    from ..models.sentence_folder import export_sentence_transformers
 
     kind = kind_of(source, SourceKind.RUN, SourceKind.LEARNER)
+    if out.suffix == "" and kind is SourceKind.RUN and not int8:
+        export_sentence_transformers(source, out, overwrite=overwrite, trust=trust)
+        say(f"{out}: a folder of sentence-transformers; its embeddings are those of {source}, scaled to unit length")
+        return
     if out.suffix != ".onnx":
         raise ValueError(f"--out: {out}: expected a file that ends in .onnx")
     tokenizer = tokenizer_beside(out)

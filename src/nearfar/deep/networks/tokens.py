@@ -144,6 +144,15 @@ class Tokens:
         """Number of different tokens."""
         return int(self._tokenizer.get_vocab_size())
 
+    @property
+    def truncation_side(self) -> str:
+        """The end at which long texts are cut off, "left" or "right"."""
+        return str(self._side)
+
+    def text_of(self, numbers: Sequence[int]) -> str:
+        """Return the text of tokens."""
+        return str(self._tokenizer.decode(list(numbers)))
+
     def padded(self) -> str:
         """Return the content of a `tokenizer.json` that cuts long texts off, and pads short ones at the right."""
         self._tokenizer.enable_truncation(self.max_tokens, direction=self._side)
