@@ -19,9 +19,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from inspect import Parameter
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from .settings import suggest_name, type_error_message
 
@@ -34,6 +35,7 @@ MAX_TERMS = 200  # calls and operands of + and *; the longest published objectiv
 MAX_NUMBER_LENGTH = 40  # characters of a number; `repr` of a float has up to 24
 MAX_INTEGER = 2**64  # an integer beyond is no setting, and overflows where it is used
 SHOWN_CHARACTERS = 60  # characters of a text that an error repeats
+KEPT_TREES = 64  # texts that are not parsed again; a training has five, and their inner texts
 
 
 class ExpressionError(ValueError):
@@ -129,6 +131,7 @@ class Times:
 
 
 Node = Literal | ValueSequence | ValueMapping | Call | Plus | Times
+Tree = TypeVar("Tree", Node, tuple[Node, ...])
 
 
 def parse(text: str, expected: str = "a name with settings such as Name(setting=1)") -> Node:
@@ -144,14 +147,37 @@ def parse(text: str, expected: str = "a name with settings such as Name(setting=
     >>> print(parse("TripletLoss( margin = .1 )+2 * BatchHard"))
     TripletLoss(margin=0.1) + 2*BatchHard()
     """
+    return _parsed(text, expected, read_one)
+
+
+def parse_list(text: str, expected: str) -> tuple[Node, ...]:
+    """Read several expressions with commas between them; an empty text has none."""
+    return _parsed(text, expected, read_list)
+
+
+def _parsed(text: str, expected: str, read: Callable[[str, str], Tree]) -> Tree:
+    """Read a text, which is parsed once: a run asks for its trunk where it chooses settings, opens data and builds."""
+    try:
+        return _kept_tree(text, read) if isinstance(text, str) else read(text, expected)
+    except ExpressionError:
+        return read(text, expected)  # raises the error in the words of the caller
+
+
+@lru_cache(maxsize=KEPT_TREES)
+def _kept_tree(text: str, read: Callable[[str, str], Tree]) -> Tree:
+    return read(text, "")
+
+
+def read_one(text: str, expected: str) -> Node:
+    """Read a text that has one expression."""
     parser = Parser(text, expected)
     found = parser.sum()
     parser.end()
     return found
 
 
-def parse_list(text: str, expected: str) -> tuple[Node, ...]:
-    """Read several expressions with commas between them; an empty text has none."""
+def read_list(text: str, expected: str) -> tuple[Node, ...]:
+    """Read a text that has a list of expressions."""
     parser = Parser(text, expected)
     found = []
     while parser.token.kind != "end":

@@ -1,12 +1,19 @@
-"""A training is settled once: its settings do not change when they are settled again, and its data are opened once."""
+"""A training is settled once: its settings stay when they are settled again; data and texts are read once a command."""
 
+from collections import Counter
 from dataclasses import FrozenInstanceError
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from nearfar.train import TrainConfig, task
+from nearfar import expressions
+from nearfar.io.formats import Reader
+from nearfar.train import TrainConfig, evaluate_run, task, train
+from nearfar.train.compare import train_and_compare
+from nearfar.train.final import train_final
+from nearfar.train.rungs import climbing
+from nearfar.train.rungs import ladder as rungs
 from nearfar.train.settle import settle
 
 
@@ -15,7 +22,7 @@ def data(tmp_path, monkeypatch):
     """A table of rows, images of one size, and images of several sizes."""
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
-    y = np.repeat(np.arange(8), 6)
+    y = np.repeat(np.arange(16), 3)
     np.savez("rows.npz", X=rng.normal(size=(48, 3)), y=y)
     for folder, sizes in (("alike", [(20, 24)]), ("various", [(20, 24), (40, 30)])):
         for label in range(8):
@@ -71,3 +78,49 @@ def test_data_are_opened_once_and_again_only_for_another_size(data, asked, monke
     opened.clear()
     settle(plan.config)
     assert len(opened) == 1
+
+
+def train_and_train_on_all_classes(config, out):
+    run = train(config.replace(steps=3), out / "run", progress=False)  # a part of a pass, which is repeated as a part
+    evaluate_run(run)
+    COUNTED.clear()
+    train_final(run, out / "final", progress=False)
+
+
+COMMANDS = {
+    "train": lambda config, out: train(config, out, progress=False),
+    "train --minutes": lambda config, out: train(config, out, minutes=1, progress=False),
+    "train --ladder": lambda config, out: climbing.climb(config, out, ladder="yes", rung="auto", progress=False),
+    "compare": lambda config, out: train_and_compare(config, ["TripletLoss()", "SupConLoss()"], [0], out),
+    "train on all classes": train_and_train_on_all_classes,
+}
+COUNTED: Counter[str] = Counter()
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_a_command_reads_its_data_once_and_parses_each_text_once(command, data, monkeypatch):
+    read = Reader.read
+    begin = expressions.Parser.__init__
+
+    def read_counted(reader, source, **how):
+        COUNTED[str(source)] += 1
+        return read(reader, source, **how)
+
+    def begin_counted(parser, text, expected):
+        COUNTED[text] += 1
+        begin(parser, text, expected)
+
+    monkeypatch.setattr(Reader, "read", read_counted)
+    monkeypatch.setattr(expressions.Parser, "__init__", begin_counted)
+    monkeypatch.setattr(climbing, "ASKED_SPLITS", 1)
+    monkeypatch.setattr(rungs, "HEAD_STEPS", 2)
+    monkeypatch.setattr(rungs, "UNTRAINED_SPLITS", 1)
+    texts = {"trunk": "mlp(width=4)", "objective": "TripletLoss(margin=0.3)", "sampler": "MPerClassSampler(m=2)"}
+    config = TrainConfig.of(
+        data="rows.npz", epochs=1, batch_size=4, device="cpu", embedding_dim=4, keep="best", **texts
+    )
+    expressions._kept_tree.cache_clear()
+    COUNTED.clear()
+    command(config, data / "out")
+    assert COUNTED["rows.npz"] == 1
+    assert {text: count for text, count in COUNTED.items() if count > 1} == {}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -56,16 +58,8 @@ def open_dataset(
     classes : sequence of str
         Names of the classes to keep, or the beginnings of their names ("Sanskrit" keeps "Sanskrit/character01"). If
         empty, all are kept.
-    label : str, optional
-        Column of a table that holds the classes. By default, `label`; in a table of rows also `class`, `target` or `y`.
-    name : str, optional
-        Column of a table that holds the names of its rows. By default, `name`, or a column such as `id`, `sku`,
-        `item_id` or `uid` whose cells are different.
-    image_size : int, optional
-        Side in pixels to which every image is made square: the shorter side is resized, and the center is cropped. By
-        default, images are kept as they are.
-    skip_bad : bool
-        Leave out images that cannot be decoded; they are counted in the notes.
+    label, name, image_size, skip_bad
+        As for `open_task`.
 
     Returns
     -------
@@ -352,11 +346,46 @@ def open_source(
         raise DataError(f"image_size: expected a side of at least 1 pixel, got {quoted(image_size)}")
     check_column(source, "label", label)
     check_column(source, "name", name)
-    if pairs:
-        return _pairs_in(source, label=label, name=name, image_size=image_size, skip_bad=skip_bad)
-    if group is not None:
-        return _grouped_by(source, group, label=label, name=name, image_size=image_size, skip_bad=skip_bad)
     settings = {"label": label, "name": name, "image_size": image_size, "skip_bad": skip_bad}
+    read = _read_already.get()
+    key = (source, group, partial, pairs, *settings.values())
+    if read is not None and key in read:
+        return read[key]
+    opened = _read_source(source, settings, group=group, partial=partial, pairs=pairs)
+    if read is not None:
+        read[key] = opened
+    return opened
+
+
+_read_already: ContextVar[dict[tuple[Any, ...], Source] | None] = ContextVar("_read_already", default=None)
+
+
+@contextmanager
+def reading_once() -> Iterator[None]:
+    """Read a source once, however often it is opened with the same settings in this block, which keeps it in memory.
+
+    A command opens its data to plan a training, to compare what is cheaper, and to train.
+
+    >>> with reading_once():
+    ...     open_source("digits") is open_source("digits")
+    True
+    """
+    if _read_already.get() is not None:
+        yield
+        return
+    token = _read_already.set({})
+    try:
+        yield
+    finally:
+        _read_already.reset(token)
+
+
+def _read_source(source: str, settings: Mapping[str, Any], *, group: str | None, partial: bool, pairs: bool) -> Source:
+    """Read a source as `open_source` does."""
+    if pairs:
+        return _pairs_in(source, **settings)
+    if group is not None:
+        return _grouped_by(source, group, **settings)
     called = reader_called(source)
     if called is None:
         return _open_path(source, settings)

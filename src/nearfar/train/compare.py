@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from ..children import isolate_children
 from ..data.dataset import unseen_half
-from ..data.open import open_source
+from ..data.open import open_source, reading_once
 from ..deep.objective.parser import parse_objective
 from ..evaluation.scores import Scores
 from ..expressions import Call, ExpressionError, ValueSequence, parse, walk
@@ -164,9 +164,10 @@ def train_and_compare(
     objectives = list(dict.fromkeys(objectives))
     check_objectives(objectives, base)
     trials(base, objectives, seeds, Path(out), vary)  # refuses a wrong setting before the data are read
-    base = with_test_classes(base)
-    todo = trials(base, objectives, seeds, Path(out), vary)
-    compared = _by_objective(todo, run_trials(todo, jobs, on_trial, Path(out)))
+    with reading_once():
+        base = with_test_classes(base)
+        todo = trials(base, objectives, seeds, Path(out), vary)
+        compared = _by_objective(todo, run_trials(todo, jobs, on_trial, Path(out)))
     about = {"config": base.to_dict(), "seeds": seeds, "vary": vary}
     write_json(Path(out) / "comparison.json", {**about, **compared._asdict()})
     return compared

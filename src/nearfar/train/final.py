@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from ..data.open import resolve_source
+from ..data.open import reading_once, resolve_source
 from ..expressions import STRING, Call, Literal, parse, walk
 from ..io.untrusted import read_json
 from ..quoting import count_of
@@ -19,9 +19,10 @@ from .loading import folder_and_config
 from .run import Run, RunFolder
 from .rungs.choice import epochs_of_best
 from .rungs.untrained import save_untrained
+from .settle import settle
 from .setup import steps_of_epochs
 from .task import with_resolved_folder
-from .training import train
+from .training import train_plan
 from .watchers import Watcher
 
 PATHS = ("data", "test", "pretrained", "network_weights")
@@ -79,13 +80,16 @@ def train_final(
     >>> train_final("runs/photos", "runs/photos-final")  # doctest: +SKIP
     """
     folder, _ = folder_and_config(run, trust)
-    config = final_config(run, trust)
-    about = read_about(folder.best)
-    kind, _, is_mapped = str(about.get("kept", "")).partition("-")
-    if kind in ("raw", "frozen"):
-        form = str(about["form"]) if is_mapped else "none"
-        return save_untrained(config, out, kind=kind, form=form, progress=progress)
-    return train(config, out, progress=progress, watchers=watchers)
+    with reading_once():
+        config = final_config(run, trust)
+        about = read_about(folder.best)
+        kind, _, is_mapped = str(about.get("kept", "")).partition("-")
+        if kind in ("raw", "frozen"):
+            form = str(about["form"]) if is_mapped else "none"
+            return save_untrained(config, out, kind=kind, form=form, progress=progress)
+        RunFolder(out).check_free()  # before the data are opened
+        plan = settle(config)
+    return train_plan(plan, out, progress=progress, watchers=watchers)
 
 
 def final_config(run: Run | str | Path, trust: str | Collection[str] = ()) -> TrainConfig:

@@ -11,6 +11,7 @@ from ..data import Dataset, Task
 from ..deep.samplers.base import BatchSampler
 from ..deep.samplers.resolve import make_sampler
 from ..trust import TrustError, named_by
+from .checkpoint import seed_random_state
 from .config import TrainConfig, TrainError
 from .defaults import chosen_trunk, recipe_defaults
 from .listed_pairs import KnownPairBatches, KnownPairs, KnownSets
@@ -94,6 +95,7 @@ def settle(
     TrainError or DataError
         If a setting is not valid, or the data cannot be used; the message is one line.
     """
+    seed_random_state(config.seed)  # a trunk of the user may draw numbers already where its preprocessing is found
     begun = config.replace(**_before_the_data(config, start))
     task = given or open_data(begun, start)
     chosen = begun.replace(**chosen_trunk(begun, task))

@@ -54,7 +54,6 @@ def build(
     TrainError or ValueError
         If a part is not valid; the message is one line.
     """
-    seed_random_state(config.seed)  # a trunk of the user may draw numbers already where its preprocessing is found
     return build_loop(settle(config, start, given, known), resumed=resumed, trains=trains)
 
 

@@ -7,14 +7,15 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..data.open import reading_once
 from ..deep import distributed
 from ..deep.precision import matmul_precision
 from .config import TrainConfig, TrainError
 from .interrupts import Interrupts
 from .run import Run, RunFolder, open_run
 from .rungs.untrained import save_untrained
-from .settle import resumed_settings
-from .setup import build, checked
+from .settle import Plan, resumed_settings, settle
+from .setup import build_loop, checked
 from .timing.time_limit import TimeLimit, TimePlan, TooFewMinutes
 from .timing.time_plan import plan_training
 from .trainer import Trainer
@@ -81,9 +82,10 @@ def train(
             config = begun if config is None else resumed_settings(config, begun)
             return _train_in(folder, config, resume=True, progress=progress, watchers=watchers)
     config = config or TrainConfig.from_json(folder.config, trust)
-    timing = None
-    if limit is not None:
-        folder.check_free()  # before the timed batches
+    if limit is None:
+        return _train_in_new_folder(folder, config, progress=progress, watchers=watchers)
+    folder.check_free()  # before the timed batches
+    with reading_once():
         try:
             timing = plan_training(config, limit)
         except TooFewMinutes as error:
@@ -93,22 +95,32 @@ def train(
                 print(f"{error}. So nothing is trained.", file=sys.stderr)
             why = f"; nothing was trained, because {limit} are too few for it."
             return save_untrained(error.untrained, out, why=why, progress=progress)
-        config = timing.config
+        plan = settle(timing.config)
+    return _train_in_new_folder(folder, plan, timing=timing, progress=progress, watchers=watchers)
+
+
+def train_plan(plan: Plan, out: str | Path, *, progress: bool = True, watchers: Sequence[Watcher] = ()) -> Run:
+    """Train what was planned, in a new or empty folder, as `train` does."""
+    return _train_in_new_folder(RunFolder(out), plan, progress=progress, watchers=watchers)
+
+
+def _train_in_new_folder(folder: RunFolder, what: TrainConfig | Plan, **how: Any) -> Run:
+    """Train in a new or empty folder, which is as before if there is no checkpoint at the end."""
     folder.create()
     try:
         with training_lock(folder.path):
             folder.check_free()  # another process may have trained there since
-            return _train_in_empty_folder(folder, config, timing=timing, progress=progress, watchers=watchers)
+            return _train_in_empty_folder(folder, what, **how)
     except BaseException:
         if distributed.rank() == 0:
             folder.remove_if_empty()
         raise
 
 
-def _train_in_empty_folder(folder: RunFolder, config: TrainConfig, **how: Any) -> Run:
+def _train_in_empty_folder(folder: RunFolder, what: TrainConfig | Plan, **how: Any) -> Run:
     """Train in an empty folder, which is empty again if there is no checkpoint at the end."""
     try:
-        return _train_in(folder, config, resume=False, **how)
+        return _train_in(folder, what, resume=False, **how)
     except BaseException:
         if distributed.rank() == 0:
             folder.discard()
@@ -117,15 +129,17 @@ def _train_in_empty_folder(folder: RunFolder, config: TrainConfig, **how: Any) -
 
 def _train_in(
     folder: RunFolder,
-    config: TrainConfig,
+    what: TrainConfig | Plan,
     *,
     resume: bool,
     progress: bool,
     watchers: Sequence[Watcher],
     timing: TimePlan | None = None,
 ) -> Run:
-    loop = build(config, folder.start, resumed=resume and folder.last.exists())
-    with Interrupts() as interrupts, matmul_precision(config.matmul_precision):
+    """Train what a config or a plan describes, in the folder of its run."""
+    plan = what if isinstance(what, Plan) else settle(what, folder.start)
+    loop = build_loop(plan, resumed=resume and folder.last.exists())
+    with Interrupts() as interrupts, matmul_precision(plan.asked.matmul_precision):
         trainer = Trainer(loop, folder, interrupts, resume=resume, progress=progress, watchers=watchers, timing=timing)
         with folder.mention_kept_checkpoint():
             return trainer.run()

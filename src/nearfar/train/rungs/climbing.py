@@ -6,12 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
+from ...data.open import reading_once
 from ...progress import stage
 from ..config import TrainConfig, TrainError
 from ..run import Run, RunFolder
+from ..settle import Plan, settle
 from ..timing.duration import duration
 from ..timing.time_limit import TimeLimit
-from ..training import train
+from ..training import train, train_plan
 from .ladder import UNTRAINED, Ladder, config_for, default_ladder, write_ladder
 from .ladder import ladder as compare_rungs
 from .untrained import save_untrained
@@ -89,6 +91,44 @@ def climb(
     if rung is not None:
         _refuse_second_tower(config, "rung")
     RunFolder(Path(out)).check_free()  # before the ladder, which takes minutes
+    plan: Plan | None = None
+    with reading_once():
+        found, name = _compared(
+            config,
+            ladder,
+            rung,
+            limit,
+            on_note=on_note,
+            on_line=on_line,
+            on_ladder=on_ladder,
+            on_choice=on_choice,
+        )
+        settings = config_for(name, config)
+        if name in UNTRAINED:
+            run = _untrained(name, settings, out, progress=progress, found=found)
+        elif found is not None and limit is None:
+            plan = settle(settings)
+    if plan is not None:
+        run = train_plan(plan, out, progress=progress)
+    elif name not in UNTRAINED:
+        run = train(settings, out, progress=progress, minutes=limit)
+    if found is not None:
+        write_ladder(found, run.folder)
+    return run
+
+
+def _compared(
+    config: TrainConfig,
+    ladder: str | None,
+    rung: str | None,
+    limit: TimeLimit | None,
+    *,
+    on_note: Callable[[str], None],
+    on_line: Callable[[str], None],
+    on_ladder: Callable[[Ladder], None],
+    on_choice: Callable[[str], None],
+) -> tuple[Ladder | None, str]:
+    """Compare the rungs if that is wanted; return the ladder, and the name of the rung to train."""
     splits = ASKED_SPLITS
     if ladder is None and rung is None and limit is None:
         by_default = default_ladder(config)
@@ -105,31 +145,22 @@ def climb(
         on_ladder(found)
     if rung is None:
         rung = "auto" if ladder == "full" else "full"
-    if rung == "auto" and found is not None:
-        name = "full" if found.worth == "raw" else found.worth
-        if name not in UNTRAINED:
-            on_choice(next((row.title for row in found.rows if row.name == name), "all weights trained"))
-    else:
-        name = rung
-    run = _trained(name, config, Path(out), limit=limit, progress=progress, found=found)
-    if found is not None:
-        write_ladder(found, run.folder)
-    return run
+    if rung != "auto" or found is None:
+        return found, rung
+    name = "full" if found.worth == "raw" else found.worth
+    if name not in UNTRAINED:
+        on_choice(next((row.title for row in found.rows if row.name == name), "all weights trained"))
+    return found, name
 
 
-def _trained(
-    name: str, config: TrainConfig, out: Path, *, limit: TimeLimit | None, progress: bool, found: Ladder | None
-) -> Run:
-    """Train a rung, or save one that trains nothing."""
-    settings = config_for(name, config)
-    if name in UNTRAINED:
-        how: dict[str, Any] = {"progress": progress and found is None}  # the ladder has begun with the weights
-        if found is not None and name == found.worth:
-            how["why"] = f", {found.scores}. --rung full trains all weights."
-        if name == "frozen":
-            how |= {"kind": "frozen", "form": "none"}
-        return save_untrained(settings, out, **how)
-    return train(settings, out, progress=progress, minutes=limit)
+def _untrained(name: str, config: TrainConfig, out: str | Path, *, progress: bool, found: Ladder | None) -> Run:
+    """Save a rung that trains nothing."""
+    how: dict[str, Any] = {"progress": progress and found is None}  # the ladder has begun with the weights
+    if found is not None and name == found.worth:
+        how["why"] = f", {found.scores}. --rung full trains all weights."
+    if name == "frozen":
+        how |= {"kind": "frozen", "form": "none"}
+    return save_untrained(config, out, **how)
 
 
 def watched_ladder(

@@ -40,7 +40,7 @@ from ..recipes import recipe
 from ..run import RunFolder, write_json
 from ..scale.devices import make_accelerator
 from ..scoring import raw_items
-from ..settle import settle
+from ..settle import Plan, settle
 from ..setup import build, checked
 from ..start import start_from_whitening
 from ..task import item_shape, items_of
@@ -329,7 +329,7 @@ def ladder(
     limit = None if seconds is None else TimeLimit(seconds / 60)
     announce = on_rung or (lambda title: None)
     with preserve_random_state():
-        plan = settle(config.replace(validation=0.0, symmetries="none"), start)
+        plan = _plan_of_ladder(config, start)
         train = plan.task.train
         config = plan.config.replace(validation=config.validation, symmetries=config.symmetries)
         items = _items(train, config.seed)
@@ -345,6 +345,11 @@ def ladder(
             weights=weights,
             ratio=out / (len(items.classes) - out),
         )
+
+
+def _plan_of_ladder(config: TrainConfig, start: Path | None = None) -> Plan:
+    """Settle a config with all of its training classes, and with no classes of turned images."""
+    return settle(config.replace(validation=0.0, symmetries="none"), start)
 
 
 def _items(train: Dataset, seed: int) -> Dataset:
@@ -395,7 +400,7 @@ def default_ladder(config: TrainConfig) -> DefaultLadder:
         return DefaultLadder(False)  # decided without opening the data
     if config.trunk == "auto" and config.pretrained is not True and not hub_is_cached():
         return DefaultLadder(False)
-    plan = settle(config.replace(validation=0.0))
+    plan = _plan_of_ladder(config)
     task = plan.task
     if items_of(task.train) == "rows" or default_recipe(plan.config, task) is None:
         return DefaultLadder(False)
