@@ -16,6 +16,25 @@ from .outputs import check_page_or_table, remark_outside
 if TYPE_CHECKING:
     from ..models.embedded import Selection
 
+Compared = Annotated[
+    DistanceName | None,
+    Parameter(
+        group=FOUND,
+        help="Compare embeddings by this distance: cosine or euclidean. By default, that of the source.",
+    ),
+]
+Embedded = Annotated[
+    Path,
+    Parameter(
+        help="An index from `nearfar index`; an .npz, .parquet or .csv of embeddings; or what embeds DATA: a "
+        "pretrained encoder such as timm:NAME or transformers:FOLDER, a run or a learner."
+    ),
+]
+Items = Annotated[
+    str | None,
+    Parameter(help="The items, with a model: for example a folder of photos, or a table with a column `text`."),
+]
+
 
 def duplicates(
     source: Path,
@@ -24,7 +43,7 @@ def duplicates(
     within: Annotated[float | None, Parameter(group=FOUND)] = None,
     k: Annotated[int, Parameter(name="-k", group=FOUND)] = 20,
     group_by: Annotated[str, Parameter(show_default=False, group=FOUND)] = "",
-    distance: Annotated[DistanceName | None, Parameter(group=FOUND)] = None,
+    distance: Compared = None,
     out: Annotated[Path | None, Parameter(name=["--out", "-o"], group=RUN)] = None,
     items: ItemOptions = ItemOptions(),
     overwrite: Overwrite = False,
@@ -49,8 +68,6 @@ def duplicates(
     group_by
         Leave out pairs of items that have the same value in this column of the index or table, such as photos of one
         object or frames of one video, which are alike anyway.
-    distance
-        Compare embeddings by this distance: cosine or euclidean. By default, that of the source.
     out
         Write the groups to a .csv (group, distance to the nearest other, class, name, decision), in which you can edit
         the column decision, or to an .html page with their pictures side by side. `nearfar suspects --decided` takes
@@ -78,13 +95,13 @@ def duplicates(
 
 
 def groups(
-    source: Path,
-    data: str | None = None,
+    source: Embedded,
+    data: Items = None,
     *,
     within: Annotated[float | None, Parameter(group=FOUND)] = None,
     most: Annotated[int | None, Parameter(group=FOUND)] = None,
     k: Annotated[int, Parameter(name="-k", group=FOUND)] = 20,
-    distance: Annotated[DistanceName | None, Parameter(group=FOUND)] = None,
+    distance: Compared = None,
     out: Annotated[Path | None, Parameter(name=["--out", "-o"], group=RUN)] = None,
     items: ItemOptions = ItemOptions(),
     overwrite: Overwrite = False,
@@ -96,11 +113,6 @@ def groups(
 
     Parameters
     ----------
-    source
-        An index from `nearfar index`; an .npz, .parquet or .csv of embeddings; or what embeds DATA: a pretrained
-        encoder such as timm:NAME or transformers:FOLDER, a run or a learner.
-    data
-        The items, with a model: for example a folder of photos, or a table with a column `text`.
     within
         Largest mean distance of two groups that are merged: larger values make larger groups. By default, the median
         distance of an item to its tenth nearest.
@@ -108,8 +120,6 @@ def groups(
         Largest number of items in a group.
     k
         Number of groups to print.
-    distance
-        Compare embeddings by this distance: cosine or euclidean. By default, that of the source.
     out
         Write the items of the groups to a .csv (name, path or text, label), in which you can rename and merge labels,
         and which `nearfar train` reads; or to an .html page with their pictures.
@@ -136,13 +146,13 @@ def groups(
 
 
 def label_next(
-    source: Path,
-    data: str | None = None,
+    source: Embedded,
+    data: Items = None,
     *,
     k: Annotated[int, Parameter(name="-k", group=FOUND)] = 20,
     by: Annotated[Literal["representative", "doubtful"], Parameter(group=FOUND)] = "representative",
     labeled: Annotated[tuple[Path, ...], Parameter(show_default=False, group=FOUND)] = (),
-    distance: Annotated[DistanceName | None, Parameter(group=FOUND)] = None,
+    distance: Compared = None,
     out: Annotated[Path | None, Parameter(name=["--out", "-o"], group=RUN)] = None,
     items: ItemOptions = ItemOptions(),
     overwrite: Overwrite = False,
@@ -154,11 +164,6 @@ def label_next(
 
     Parameters
     ----------
-    source
-        An index from `nearfar index`; an .npz, .parquet or .csv of embeddings; or what embeds DATA: a pretrained
-        encoder such as timm:NAME or transformers:FOLDER, a run or a learner.
-    data
-        The items, with a model: for example a folder of photos, or a table with a column `text`.
     k
         Number of items to choose.
     by
@@ -167,8 +172,6 @@ def label_next(
     labeled
         A .csv with the columns name and label, such as an earlier OUT with labels filled in. Repeat for several. By
         default, the labels are the classes of the items, if only some have one.
-    distance
-        Compare embeddings by this distance: cosine or euclidean. By default, that of the source.
     out
         Write the items to a .csv (name, path or text, an empty label, and the label of the nearest labeled item), which
         `nearfar train` reads once you have filled in the labels; or to an .html page with their pictures.

@@ -52,6 +52,11 @@ def setting(name: str, group: Group) -> Parameter:
     return Parameter(group=group, help=TEXTS[name], show_default=partial(_shown, str(default)))
 
 
+def repeated_setting(name: str, option: str, group: Group) -> Parameter:
+    """Return the help of an option that is given once for each value of a setting."""
+    return Parameter(name=option, show_default=False, group=group, help=f"{TEXTS[name]} Repeat for several.")
+
+
 ABOUT_DATA = Parameter(help=f"Items and their classes: {accepted()}.")
 ABOUT_ITEMS = Parameter(help=f"Items: {accepted()}; or single images.")
 DistanceName = Literal["cosine", "euclidean"]
@@ -98,15 +103,7 @@ class SplitOptions:
     """Which items are for the test."""
 
     test: Annotated[str | None, setting("test", DATA)] = None
-    test_classes: Annotated[
-        tuple[str, ...],
-        Parameter(
-            name="--test-class",
-            show_default=False,
-            group=DATA,
-            help=f"{TEXTS['test_classes']} Repeat for several.",
-        ),
-    ] = ()
+    test_classes: Annotated[tuple[str, ...], repeated_setting("test_classes", "--test-class", DATA)] = ()
     split: Annotated[Literal["classes", "rows"] | None, setting("split", DATA)] = None
 
 
@@ -130,10 +127,7 @@ class TrainingOptions:
     lr: Annotated[float | None, setting("lr", TRAINING)] = None
     augment: Annotated[str | None, setting("augment", TRAINING)] = None
     standardize: Annotated[bool, setting("standardize", DATA)] = False
-    levels: Annotated[
-        tuple[str, ...],
-        Parameter(name="--level", show_default=False, group=DATA, help=f"{TEXTS['levels']} Repeat for several."),
-    ] = ()
+    levels: Annotated[tuple[str, ...], repeated_setting("levels", "--level", DATA)] = ()
     pairs: Annotated[str | None, setting("pairs", DATA)] = None
     partial: Annotated[bool, setting("partial", DATA)] = False
     settings: Annotated[tuple[str, ...], Parameter(name="--set", show_default=False, group=TRAINING)] = ()

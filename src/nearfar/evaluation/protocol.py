@@ -240,14 +240,8 @@ def clustering_scores(
         Embeddings, as arrays or tensors.
     labels : array-like of shape (n,)
         Class of each embedding, of any hashable type.
-    distance : {"cosine", "euclidean", "sqeuclidean"}
-        Distance by which embeddings are compared. "cosine" normalizes the rows first.
-    restarts : int
-        Number of runs of k-means from different seeds; the clustering with the smallest inertia is kept.
-    engine : {"auto", "faiss", "scikit-learn"}
-        Library that finds the nearest centers; "auto" chooses faiss if it is installed. Results differ by rounding.
-    seed : int
-        Seed of the clustering. The same seed and engine give the same result.
+    distance, restarts, engine, seed
+        As for `evaluate`.
 
     Returns
     -------

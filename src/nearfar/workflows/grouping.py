@@ -56,9 +56,7 @@ def groups(
         found = ProposedGroups(np.empty(0, dtype=np.intp), within or 0.0)
     else:
         found = propose_groups(collected.rows, within=within, most=most, distance=collected.distance)
-    parts = [
-        central_first(collected, np.flatnonzero(found.numbers == g)) for g in range(found.numbers.max(initial=-1) + 1)
-    ]
+    parts = [central_first(collected, part) for part in parts_of(found.numbers)]
     summary = summary_of(len(collected.rows), parts, found.within)
     titles = titles_of(len(parts))
     if out is None:

@@ -41,18 +41,12 @@ def label_next(
 
     Parameters
     ----------
-    source : str or Path
-        An index, a file of embeddings, or what `nearfar.load` loads.
-    data : str, optional
-        The items, for a model.
+    source, data, selection, distance, on_outside
+        As for `groups`.
     out : Path, optional
         A .csv with an empty column `label`, or an .html page to write.
-    selection : Selection, optional
-        Which items are embedded; an index has all of its items.
-    k, by, labeled, distance
+    k, by, labeled
         As for `nearfar label-next`.
-    on_outside : callable
-        Function that is called with the reader of pictures, some of which may be outside of their folder.
     """
     collected = collect(source, data, selection, distance=distance)
     labels = known_labels(collected, labeled)

@@ -22,18 +22,9 @@ MAP@R 0.614 (frozen features 0.964 and 0.322).
 
 from typing import Any
 
-COMMON: dict[str, Any] = {
-    "objective": "SupConLoss(temperature=0.2)",
-    "embedding_dim": 512,
-    "embedding_start": "whitening",
-    "batch_size": 64,
-    "optimizer": "adamw",
-    "weight_decay": 1e-4,
-    "schedule": "cosine",
-    "warmup": 0.25,
-    "metric": "auto",
-    "precision": "auto",
-}
+from .pretrained import PRETRAINED
+
+COMMON: dict[str, Any] = PRETRAINED | {"objective": "SupConLoss(temperature=0.2)", "embedding_dim": 512}
 
 TUNED = COMMON | {
     "freeze_bn": True,

@@ -12,18 +12,9 @@ MAP@R 0.198 on the spoken digits 5 to 9 of six speakers, statistics of the spect
 
 from typing import Any
 
-COMMON: dict[str, Any] = {
-    "objective": "SupConLoss(temperature=0.1)",
-    "embedding_dim": 256,
-    "embedding_start": "whitening",
-    "batch_size": 64,
-    "optimizer": "adamw",
-    "weight_decay": 1e-4,
-    "schedule": "cosine",
-    "warmup": 0.25,
-    "metric": "auto",
-    "precision": "auto",
-}
+from .pretrained import PRETRAINED
+
+COMMON: dict[str, Any] = PRETRAINED | {"objective": "SupConLoss(temperature=0.1)", "embedding_dim": 256}
 
 RECIPES: dict[str, dict[str, Any]] = {
     "frozen": COMMON | {"freeze_trunk": True, "lr": 1e-3, "epochs": 4},

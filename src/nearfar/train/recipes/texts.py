@@ -11,18 +11,9 @@ before the training beside its own.
 
 from typing import Any
 
-COMMON: dict[str, Any] = {
-    "objective": "SupConLoss(temperature=0.1)",
-    "embedding_dim": 384,
-    "embedding_start": "whitening",
-    "batch_size": 64,
-    "optimizer": "adamw",
-    "weight_decay": 1e-4,
-    "schedule": "cosine",
-    "warmup": 0.25,
-    "metric": "auto",
-    "precision": "auto",
-}
+from .pretrained import PRETRAINED
+
+COMMON: dict[str, Any] = PRETRAINED | {"objective": "SupConLoss(temperature=0.1)", "embedding_dim": 384}
 
 RECIPES: dict[str, dict[str, Any]] = {
     "frozen": COMMON | {"freeze_trunk": True, "lr": 1e-3, "epochs": 4},
