@@ -235,6 +235,7 @@ class PairLearner(LikeMetricLearn):
         self._validate_calibration_params(**(calibration or {}))
         pairs, y = self._labeled_pairs(pairs, y)
         learner = self._made(pairs.shape[2], **more)
+        # two equal points are at distance 0 under every metric: as a dissimilar pair, they cannot be satisfied
         apart = (pairs[:, 0] != pairs[:, 1]).any(axis=1)
         if not apart.all():
             same = int((~apart).sum())
@@ -395,6 +396,7 @@ def checked_bounds(bounds: AnyArray | None) -> AnyArray | None:
         raise ValueError("`bounds` should be an array-like of two elements.")
     if found[0] > found[1]:
         raise ValueError("First bound should be less than or equal to second bound.")
+    # the projections of ITML divide by the bounds
     found = np.maximum(found, 1e-9)
     if found[0] == found[1]:
         found[1] = found[0] * (1 + 1e-9)

@@ -33,6 +33,7 @@ def relation_of(indices: Indices, n: int, m: int) -> Tensor:
     parts = checked(indices)
     if len(parts) == 3:
         anchor, positive, negative = parts
+        # as pairs: (a, p) similar and (a, n) dissimilar
         parts = [anchor, positive, anchor, negative]
     relation = torch.full((n, m), UNKNOWN, device=parts[0].device)
     relation[parts[2], parts[3]] = 0

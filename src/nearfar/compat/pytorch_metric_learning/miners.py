@@ -249,11 +249,13 @@ class UniformHistogramMiner(BaseMiner):
             return one, other
         values = d[one, other]
         width = (values.max() - values.min()).clamp_min(torch.finfo(values.dtype).tiny)
+        # which of `num_bins` equal parts of the range of distances each pair falls into
         bins = ((values - values.min()) / width * self.num_bins).long().clamp_max(self.num_bins - 1)
         order = bins.argsort(stable=True)
         counts = torch.bincount(bins)
         starts = counts.cumsum(0) - counts
         some = counts > 0
+        # for each bin with pairs, the places of `number` random ones among its pairs; with repetition
         place = (torch.rand(int(some.sum()), number, device=d.device) * counts[some, None]).long()
         chosen = order[(starts[some, None] + place).flatten()]
         return one[chosen], other[chosen]

@@ -201,6 +201,7 @@ class PerAnchorReducer(BaseReducer):
         """Return one loss for each of n anchors; a pair that is listed several times counts once."""
         (anchors, _), number = torch.unique(torch.stack(list(pairs)), dim=1, return_inverse=True)
         losses = losses.new_zeros(len(anchors)).scatter(0, number, losses)
+        # the losses of an anchor as a row of a table (n, most pairs of an anchor), with zeros behind them
         order = anchors.argsort(stable=True)
         counts = torch.bincount(anchors, minlength=n)
         place = torch.arange(len(anchors), device=anchors.device) - (counts.cumsum(0) - counts)[anchors[order]]

@@ -86,10 +86,12 @@ class AdaFaceLoss(ClassProxyLoss):
     def find(self, x: Tensor, w: Tensor, y: Tensor) -> Tensor:
         """Return the (n,) qualities, by the mean and the deviation of the lengths of samples of known class."""
         length = safe_sqrt(x.square().sum(1))
+        # unknown classes count neither for the mean nor for the deviation, and still get a quality
         known = self.counted(y)
         number = known.sum()
         away = length - torch.where(known, length, 0.0).sum() / number.clamp_min(1)
         total = torch.where(known, away, 0.0).square().sum()
+        # the deviation with n - 1, as the paper has it; 1e-3 keeps q finite where all lengths are equal
         deviation = (total / (number - 1).clamp_min(1)).sqrt() + 1e-3
         return (self.concentration * away / deviation).clamp(-1, 1)
 

@@ -26,6 +26,7 @@ def triplet_scatter(rows: Rows, lam: float) -> tuple[Tensor, Tensor]:
         gap = (2 - lam) * rows.d.gather(1, p) - lam * rows.d.gather(1, n)
         return torch.where(keep, gap, 0.0).sum(1), count(keep)
     columns, keep = positives(rows)
+    # every positive is in a triplet with every negative: sum_p sum_n f(p, n) from the two sums over pairs
     near, far = pair_sums(rows.d, columns, keep, rows.neg)
     n_near = count(rows.pos)
     n_far = count(rows.neg)

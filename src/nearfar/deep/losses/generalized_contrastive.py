@@ -88,6 +88,7 @@ class GeneralizedContrastiveLoss(RowLoss):
             near = near.square() / 2
             push = hinge_squares(far, self.margin) / 2
         else:
+            # survey: [m - rho^2]_+, where `far` holds rho^2 and one margin serves all negatives of the anchor
             push, _ = hinges(far.new_full((len(far), 1), self.margin), far)
         return torch.where(keep, near, 0.0).sum(1) + push, count(keep) + count(rows.neg)
 
@@ -108,6 +109,7 @@ class GeneralizedContrastiveLoss(RowLoss):
         c = comparison.prepared()
 
         def one(x: Tensor, ref: Tensor, lo: int, hi: int) -> tuple[Tensor, Tensor]:
+            # d, g and known are (b, m); unknown pairs add 0 and are not counted
             d = dissimilarity(x[lo:hi], ref, self.distance)
             g, known = self._graded_similarity(batch, lo, hi, c.is_self)
             terms = generalized_contrastive(d, g.to(d.dtype), self.margin, self.form)
@@ -116,6 +118,7 @@ class GeneralizedContrastiveLoss(RowLoss):
         blocks = spans(c.anchors, len(c.ref), self.block, c.x.device)
         parts = [recomputed(one, c.x, c.ref, lo, hi) for lo, hi in blocks]
         num = sum((num for num, _ in parts), batch.x.sum() * 0)
+        # one mean over all pairs of all processes, not a mean of means
         return num / distributed.total(sum((den for _, den in parts), batch.x.new_zeros(()))).clamp_min(1)
 
     def _graded_similarity(self, batch: Batch, lo: int, hi: int, is_self: bool) -> tuple[Tensor, Tensor]:
@@ -127,6 +130,7 @@ class GeneralizedContrastiveLoss(RowLoss):
         else:
             assert batch.pooled is not None
             features = unit(batch.pooled.detach())
+            # cosine in [-1, 1] to similarity in [0, 1]; the features are fixed, so they get no gradient
             g = (1 + features[lo:hi] @ features.T) / 2
             known = torch.ones_like(g, dtype=torch.bool)
         if is_self:

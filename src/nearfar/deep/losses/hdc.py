@@ -29,10 +29,12 @@ def hardest(loss: Tensor, kept: Tensor, share: float) -> Tensor:
     At least one of each row is, and all that are as large as the smallest of these.
     """
     values = torch.where(kept, loss.detach(), -torch.inf)
+    # ceil(h |kept|), of a product that may come out a little above a whole number
     number = torch.ceil(share * kept.sum(1) - ROUNDING).long().clamp_min(1)
     falling = values.sort(1, descending=True)[0]
     if not falling.shape[1]:
         return kept
+    # the smallest loss that is still kept; ties with it are kept, too, so that the order of samples does not matter
     least = falling.gather(1, number[:, None].clamp_max(falling.shape[1]) - 1)
     return kept & (values >= least)
 

@@ -49,8 +49,10 @@ def class_distances(x: Tensor, member: Tensor, known: Tensor, places: int) -> tu
     sizes = torch.zeros(places, dtype=x.dtype, device=x.device).index_add(0, member, count)
     totals = torch.zeros(places, x.shape[1], dtype=x.dtype, device=x.device).index_add(0, member, count[:, None] * x)
     means = totals / sizes.clamp_min(1)[:, None]
+    # mean_ij |x_i - x_j|^2 = 2 - 2 mu_I . mu_J for unit vectors: no (n, n) matrix
     between = (2 - 2 * means @ means.T).clamp_min(0)
     pairs = sizes * (sizes - 1)
+    # the same within a class, over its n (n - 1) pairs of different samples: 2 (n^2 - |sum x|^2) / (n (n - 1))
     within = (2 * (sizes.square() - totals.square().sum(1)) / pairs.clamp_min(1)).clamp_min(0)
     return between, torch.where(pairs > 0, within, 0.0), sizes
 

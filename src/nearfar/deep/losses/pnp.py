@@ -41,6 +41,7 @@ def f(R: Tensor, variant: str, b: float, alpha: float) -> Tensor:
     if variant == "Ds":
         return R.log1p()
     if variant == "Dq":
+        # 1 - (1 + R)^-alpha, exact also for small R, where 1 - (1 - tiny) would be 0
         return -torch.expm1(-alpha * R.log1p())
     return R
 

@@ -87,6 +87,7 @@ class ProbabilisticDiscriminantLoss(SetTerm):
         if not len(batch.x):
             return batch.x.sum() * 0
         y = batch.classes("ProbabilisticDiscriminantLoss")
+        # without two samples of a class, W is 0 and nothing pulls
         if len(y) > 1 and on_host(y) and len(torch.unique(y)) == len(y):
             warnings.warn("ProbabilisticDiscriminantLoss: no class of the batch has two samples", stacklevel=2)
         parts = deviations(in_range(unit(batch.x) if self.normalize else batch.x), y)

@@ -160,6 +160,7 @@ class ProxyAnchorLoss(ClassProxyLoss):
                 self.collect_from(x, proxies, own, self.per_sample(own, own), known)
         else:
             parts = self._sums_in_blocks(batch, y, self.directions(proxies))
+        # log-sum-exps of parts merge exactly: log(e^a + e^b); (2, C), positives and negatives of each proxy
         both = merged(parts)
         if distributed.world() > 1:
             both = merged(distributed.gather(both[None]).unbind())

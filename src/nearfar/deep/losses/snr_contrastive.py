@@ -40,6 +40,7 @@ def snr_contrastive(rows: Rows, signals: Signals, pos_margin: float, neg_margin:
     """Return per anchor the sums of the hinges of both kinds of pairs, and the numbers of pairs, (b, 2) each."""
     d, has_power = snr(rows, signals)
     columns, keep = positives(rows)
+    # a constant signal has the variance 0, and no ratio: its pairs do not count
     pos = keep & has_power
     neg = rows.neg & has_power
     pull = torch.where(pos, d.gather(1, columns) - pos_margin, 0.0).clamp_min(0)

@@ -71,8 +71,10 @@ def _softmax(d: Tensor, known: Tensor, T: float) -> tuple[Tensor, Tensor]:
     if not d.shape[1]:
         return torch.zeros_like(d), d.new_zeros(len(d))
     logits = masked_fill(d, known, torch.inf).mul_(-1 / T)
+    # the largest logit is subtracted, so that no exponential overflows; a row without known pairs has none
     most = logits.amax(1, keepdim=True).clamp_min_(torch.finfo(d.dtype).min)
     e = exponentials_(logits.sub_(most))
+    # at least the smallest positive number: a row without known pairs gets p = 0, and no division by 0
     total = e.sum(1, keepdim=True).clamp_min_(torch.finfo(d.dtype).tiny)
     return e.div_(total), (total.log() + most).squeeze(1)
 

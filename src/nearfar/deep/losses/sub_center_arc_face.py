@@ -133,7 +133,9 @@ class SubCenterArcFaceLoss(ClassProxyLoss):
         centers = unit(self._centers(self.proxies))
         known = y != UNKNOWN
         x = unit(embeddings.to(self.proxies))
+        # cosines with the K proxies of the own class, (n, K)
         own = torch.stack([(x * center[y.clamp_min(0)]).sum(1) for center in centers], 1)
+        # how many samples of each class are nearest to each of its proxies, (C, K): the largest is dominant
         votes = torch.zeros(self.num_classes, self.sub_centers, device=y.device)
         votes.index_put_((y[known], own[known].argmax(1)), votes.new_ones(()), accumulate=True)
         nearest = own.gather(1, votes.argmax(1)[y.clamp_min(0), None]).squeeze(1)

@@ -55,6 +55,7 @@ def groups(rows: Rows, over: str) -> PairGroups:
         once = torch.ones(len(keep), 2, dtype=torch.int32, device=keep.device)
         return PairGroups(rows.d.gather(1, p) / 4, keep, rows.d.gather(1, n) / 4, keep, once)
     columns, keep = positives(rows)
+    # a pair (a, p) is in |N(a)| triplets, and (a, n) in |P(a)|: weights instead of triplets, (b, 2)
     times = torch.stack([count(rows.neg), count(rows.pos)], 1)
     times = times if over == "triplets" else torch.ones_like(times)
     return PairGroups(rows.d.gather(1, columns) / 4, keep, rows.d / 4, rows.neg, times)

@@ -140,8 +140,10 @@ class VirtualSampleLoss(SavedDraws, SetTerm):
             return batch.x.sum() * 0
         y = batch.classes("VirtualSampleLoss")
         s, t = self._similarities(h, y)
+        # U is linear: the traces of U' S_W U and U' S_B U are those of the scatters of z, without U
         of_z = deviations(in_range(batch.x), y)
         W, B = traces(of_z)
+        # lambda is of the scatters of h, the features before U
         r = self._virtual(s, t, deviations(in_range(h), y))
         hinge = virtual_sample(s, t, r, self.margin)
         return hinge - self.ratio * bounded_ratio(B, W, 1e-6, of_z.comparable)

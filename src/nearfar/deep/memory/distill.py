@@ -27,6 +27,7 @@ def relational(x: Tensor, z: Tensor) -> Tensor:
         return x.sum() * 0
     student = unit(x)
     teacher = unit(z)
+    # (n, n); the diagonal is 1 - 1 = 0, and not one of the n (n - 1) pairs
     difference = student @ student.T - teacher @ teacher.T
     pairs = ~torch.eye(n, dtype=torch.bool, device=x.device)
     return difference[pairs].square().mean()

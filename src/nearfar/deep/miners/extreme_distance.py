@@ -27,6 +27,7 @@ def extreme_distance(rows: Rows, positive: str, negative: str) -> Rows:
         return narrowed(rows, Triplets(empty, empty, rows.pos))
     p = _extreme(d, rows.pos, _is_far(rows, positive, hardest_is_far=True))
     n = _extreme(d, rows.neg, _is_far(rows, negative, hardest_is_far=False))
+    # an anchor without a positive or without a negative has no triplet, whatever `_extreme` found
     both = rows.pos.any(1, keepdim=True) & rows.neg.any(1, keepdim=True)
     return narrowed(rows, Triplets(p, n, both))
 

@@ -21,6 +21,7 @@ def random_negative(rows: Rows, k: int | None) -> Rows:
     else:
         drawn = torch.arange(k, device=rows.d.device)
         positive, keep = draw(rows.pos.float(), rows.uniform(drawn))
+    # another stream, so that positives and negatives are drawn independently
     negative, some = draw(rows.neg.float(), rows.uniform(drawn, stream=1))
     return narrowed(rows, Triplets(positive, negative, keep & some))
 

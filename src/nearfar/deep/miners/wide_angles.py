@@ -27,6 +27,7 @@ def wide_angles(rows: Rows, slope: float) -> Rows:
     for column, real in zip(columns.T, keep.T, strict=True):
         other = rows.ref[column]
         side = safe_sqrt((rows.x - other).square().sum(1, keepdim=True))
+        # |x_n - x_c| of all negatives from the midpoint of anchor and positive, (b, m)
         median = prepared_rows((rows.x + other) / 2, rows.ref, "euclidean")
         wide = rows.neg & real[:, None] & (side > 2 * slope * median)
         negative, some = positives(rows._replace(pos=wide))

@@ -116,6 +116,7 @@ class BNInception(PreciseBuffers):
     def _inception(self, at: str, block: InceptionBlock, x: Tensor) -> Tensor:
         three = self._chain(x, at + "3x3_reduce", at + "3x3")
         double = self._chain(x, at + "double_3x3_reduce", at + "double_3x3_1", at + "double_3x3_2")
+        # a block that halves the map has no 1x1 branch; its pooling passes all channels on
         if not block.one:
             return torch.cat([three, double, _halved(x)], 1)
         if block.average:

@@ -134,13 +134,16 @@ class EpisodicTrainer(Checked):
     def backward(self, episode: Episode, share: float = 1.0) -> Tensor:
         """Add `share` times the gradient of an episode to the `grad` of the parameters, and return its query loss."""
         own = [w for w in self.net.parameters() if w.requires_grad]
+        # weights of the optimizer outside of the network: those of the loss, such as its proxies
         others = [w for group in self.optimizer.param_groups for w in group["params"]]
         others = [w for w in others if w.requires_grad and all(w is not theta for theta in own)]
         weights = self.adapt(episode)
         value = value_of(self.net, weights, self.loss, episode.of_query)
+        # maml differentiates through the adaptation, down to theta; the others take the gradient at theta'
         wanted = own if self.mode == "maml" else list(weights.values())
         grads = torch.autograd.grad(value, [*wanted, *others], allow_unused=True)
         with torch.no_grad():
+            # after the gradient, which is that at theta' and is then applied to theta'
             if self.mode == "sequential":
                 for w, new in zip(own, weights.values(), strict=True):
                     w.copy_(new)

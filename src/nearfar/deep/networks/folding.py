@@ -46,6 +46,7 @@ def fold_norms(trunk: nn.Module, shape: tuple[int, ...]) -> int:
         if not pairs:
             return 0
         after = trunk(images)
+    # a network that uses the output of a convolution twice would change: then nothing is folded
     if not torch.allclose(after, before, rtol=0.0, atol=TOLERANCE * float(before.abs().max())):
         unfold_norms(trunk)
         return 0
@@ -122,9 +123,11 @@ def _activates(norm: nn.Module) -> bool:
 
 
 def _folded(conv: Any, norm: Any, x: Tensor) -> Tensor:
+    # statistics of the batch are not known before the convolution is done
     if norm.training:
         plain: Tensor = type(conv).forward(conv, x)
         return plain
+    # k = gamma / sqrt(var + eps),  b = beta - k (mean - bias), with gamma = 1 and beta = 0 where there are none
     k = torch.rsqrt(norm.running_var + norm.eps)
     shift = -norm.running_mean * k
     if conv.bias is not None:

@@ -172,6 +172,7 @@ class StiefelSGD(torch.optim.Optimizer):
         assert W.grad is not None
         if not momentum:
             return W.grad
+        # projection onto the tangent space at W of matrices with W'W = I: momentum adds up tangent vectors only
         tangent = W.grad - W @ symmetric(W.mT @ W.grad)
         state = self.state[W]
         if state:

@@ -42,6 +42,7 @@ def pixel_numbers(images: Tensor) -> Tensor:
         indexing="ij",
     )
     places = torch.stack([x, y, x * x, x * y, y * y]).expand(n, -1, -1, -1)
+    # central differences, without the factors 1/2 and 1/4: the next layer scales them
     dx = moved(0, 1) - moved(0, -1)
     dy = moved(1, 0) - moved(-1, 0)
     dxx = moved(0, 1) + moved(0, -1) - 2 * images

@@ -184,6 +184,7 @@ class Tokens:
             encoded = self._tokenizer.encode_batch_fast(whole)
         finally:
             self._tokenizer.no_truncation()
+        # tokenizers keep what truncation cut off in `overflowing`
         numbers = [one.ids for one in encoded]
         cut_off = sum(bool(one.overflowing) for one in encoded)
         if length is None:

@@ -67,6 +67,7 @@ class TransformersTextTrunk(TransformersTrunk):
             return self._features(images)
         lengths = (images > NO_TOKEN).sum(1).cpu().numpy()
         batches = batches_by_length(lengths, token_budget(images.device))
+        # the padding behind the longest text is never computed
         if len(batches) == 1:
             return self._features(images[:, : batches[0][1]])
         order = torch.from_numpy(np.concatenate([places for places, _ in batches])).to(images.device)
@@ -74,6 +75,7 @@ class TransformersTextTrunk(TransformersTrunk):
         parts = [
             self._features(images[places, :length]) for places, (_, length) in zip(of_batches, batches, strict=True)
         ]
+        # back from the order of the lengths to that of the batch
         return torch.cat(parts)[order.argsort()]
 
     def _features(self, rows: Tensor) -> Tensor:

@@ -147,6 +147,7 @@ class BilateralRowLoss(ContextualRowLoss):
 
     def _statistics(self, c: Comparison) -> Tensor:
         """Return the (m,) statistics of the rows of all references."""
+        # the statistic is of the rows of the references, so these become the anchors; (m,) in the end
         c = _flipped(c)
 
         def one(x: Tensor, ref: Tensor, lo: int, hi: int) -> Tensor:

@@ -151,6 +151,7 @@ def row_statistics(rows: Rows, num: Tensor) -> Tensor:
     They are the active anchors, all anchors that have pairs, and of both kinds of pairs the sum of the distances and
     the number of pairs.
     """
+    # sums, not means: blocks and processes add them up, and the division comes last
     return torch.stack(
         [
             (num > 0).reshape(len(num), -1).any(1).sum(dtype=rows.d.dtype),

@@ -89,6 +89,7 @@ class _NearestCosine(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, w: Tensor) -> Tensor:
         best = x @ w[0].T
         which = torch.zeros_like(best, dtype=torch.uint8)
+        # d max_k x . w_k goes to the nearest center alone: g (n, C) is 0 where another one is nearest
         for k in range(1, len(w)):
             s = x @ w[k].T
             # of equal cosines, the first center is the nearest
@@ -127,8 +128,10 @@ class _Spread(torch.autograd.Function):
         ctx.parts = _parts(w, w.shape[2])
         slopes = []
         total = w.new_zeros(())
+        # w is (K, C, d): a few classes at a time, whose K x K gaps between centers fit into the cache
         for part in ctx.parts:
             gap, slope = _gaps(normalized(w[:, part])[0].transpose(0, 1))
+            # each pair of centers is in the matrix twice
             total += gap.sum() / 2
             slopes.append(slope)
         ctx.save_for_backward(w, *slopes)

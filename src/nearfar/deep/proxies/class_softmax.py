@@ -212,8 +212,10 @@ class _ClassColumns(torch.autograd.Function):
         for part, own in _parts(x, centers, y, True) if len(x) else ():
             v, _ = normalized(centers[:, part])
             z, _ = _logits_of_others(x, v, absent, own)
+            # per class: log sum_i e^{z_ic} over the samples i of other classes, with the largest taken out
             top = z.amax(0).clamp_min_(lowest)
             far[part] = _exponentials_(z.sub_(top)).sum(0).log_().add_(top)
+        # sums of nothing came out near the lowest float: they are the logarithm of 0
         far = torch.where(far > lowest / 2, far, -torch.inf)
         own_rows = y.clamp_min(0)
         ctx.save_for_backward(x, w, y, absent, own_rows, far)
@@ -301,6 +303,7 @@ def _rows_of_own(x: Tensor, w: Tensor, y: Tensor, cosines: bool) -> Tensor:
     at = y.clamp_min(0)
     if K == 1 or not C:
         return at
+    # the K centers of the own class of each sample, (K, n, d)
     v, _ = _directions(w[:, at], cosines)
     return at + C * (x * v).sum(2).argmax(0)
 
@@ -333,6 +336,7 @@ def _add_own_(
         return
     slope = torch.where(y >= 0, slope, 0.0)
     v, shrink = _directions(w.flatten(0, 1)[rows], cosines)
+    # z = x . v: dz/dx = v and dz/dv = x; for cosines, v = w / |w| and the slope of w is tangent to the sphere
     to_v = slope[:, None] * x
     to_x.addcmul_(slope[:, None], v)
     to_w.flatten(0, 1).index_add_(0, rows, to_v if shrink is None else tangent(to_v, v, shrink))

@@ -156,6 +156,7 @@ class HORDE(Term):
         if batch.ref is not None:
             refs = horde(self._own(batch.ref), self.signs)
         alone = batch._replace(scores=None)
+        # orders 2 to K, each with a loss and moments (n, d_k) of its own
         losses = cast(Iterable[Term], self.losses)
         orders = zip(losses, moments, refs, strict=True)
         return torch.stack([loss.local_value(alone._replace(x=x, ref=ref)) for loss, x, ref in orders]).sum()

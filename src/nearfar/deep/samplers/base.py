@@ -67,6 +67,7 @@ def by_class(labels: ArrayLike | Sequence[Any]) -> Classes:
     (of_class,) = class_numbers(labels[known])
     counts = np.bincount(of_class)
     order = known[np.argsort(of_class, kind="stable")]
+    # `order` lists the samples class by class; class c has counts[c] of them from starts[c] on
     return Classes(order, np.cumsum(counts) - counts, counts)
 
 
@@ -138,6 +139,7 @@ def chances_of(weights: ArrayLike, samples: int) -> NDArray[np.float64]:
         raise ValueError(f"weights: expected one for each of {samples} samples, got shape {chances.shape}")
     if not np.isfinite(chances).all() or (chances < 0).any() or not chances.any():
         raise ValueError("weights: must be finite and not negative, and one above 0")
+    # first by the largest, so that the sum of very large weights does not overflow
     chances = chances / chances.max()
     return chances / chances.sum()
 

@@ -114,6 +114,7 @@ def _grouped(members: Classes, groups: ArrayLike, samples: int) -> Classes:
     (numbers,) = class_numbers(of_sample, names=("groups",))
     numbers = numbers[members.order]
     of_class = numbers[members.starts] if len(members.starts) else numbers
+    # the group of each class is that of its first sample; any other sample in another group is an error
     other = np.flatnonzero(numbers != np.repeat(of_class, members.counts))
     if len(other):
         sample = int(members.order[other[0]])

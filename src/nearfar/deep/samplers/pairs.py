@@ -40,6 +40,7 @@ def deal_anchors(alone: np.ndarray, hands: int, count: int, similar: int, rng: n
     first = hands * similar
     rest = hands * (count - similar)
     lone = rng.permutation(np.flatnonzero(alone))[:rest]
+    # np.resize repeats the permutation where there are fewer samples than places
     others = np.resize(rng.permutation(np.flatnonzero(~alone)), first + rest - len(lone))
     dissimilar = rng.permutation(np.append(lone, others[first:]))
     return np.concatenate([others[:first].reshape(hands, similar), dissimilar.reshape(hands, -1)], 1)

@@ -343,4 +343,5 @@ def weighted_value(
         sizes = distributed.numbers_of_rows(n, x.device)
         indices = of_all_processes(indices, n, n if ref is None else len(ref))
     weights = sample_weights(indices, sum(sizes), anchors_only=ref is not None)[distributed.part_of(sizes)]
+    # the mean is over the samples of all processes, also those whose weight is 0
     return distributed.all_reduce_loss((losses * weights.to(losses)).sum() / max(sum(sizes), 1))

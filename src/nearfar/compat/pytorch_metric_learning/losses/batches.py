@@ -80,8 +80,10 @@ class NPairsLoss(NeedsLabels):
         a, p = convert_to_pos_pairs_with_unique_labels(indices_tuple, labels)
         if not len(a):
             return self.zero_losses()
+        # one positive pair of each class; the positives of the other pairs are the negatives, (a, a)
         logits = self.distance(embeddings[a], embeddings[p])
         if not self.distance.is_inverted:
+            # a softmax needs similarities, so that distances change their sign
             logits = -logits
         own = torch.arange(len(a), device=logits.device)
         return {"loss": elements(cross_entropy(logits, own, reduction="none"), a)}

@@ -77,6 +77,7 @@ class TripletMarginLoss(BaseMetricLossFunction):
             return self.zero_losses()
         mat = self.distance(embeddings, ref_emb)
         far = mat[a, n]
+        # anchor swap (Balntas et al., 2016): the negative is compared with the anchor or the positive, the nearer one
         if self.swap:
             nearer = torch.maximum if self.distance.is_inverted else torch.minimum
             far = nearer(far, self.distance(ref_emb, ref_emb)[p, n])
@@ -277,6 +278,7 @@ class DynamicSoftMarginLoss(BaseMetricLossFunction):
             gap = mat[a, p] - mat[a, n]
         if not len(gap):
             return self.zero_losses()
+        # bins of a histogram over [-|min_val|, |min_val|]; `place` is where a gap falls, with a fraction
         width = 2 * abs(self.min_val) / self.num_bins
         place = (gap.detach() - self.min_val) / width
         self._move_histogram(place)
@@ -306,6 +308,7 @@ def _gaps_to_nearest(mat: Tensor) -> Tensor:
     """Return d_ii - min over the other entries of row and column i; a missing row or column counts as 0."""
     size = max(mat.shape)
     number = min(mat.shape)
+    # the matrix need not be square: entry i is 0 where it has no row or no column i
     own = mat.new_zeros(size)
     own[:number] = mat.diagonal()
     diagonal = torch.eye(*mat.shape, dtype=torch.bool, device=mat.device)

@@ -120,6 +120,7 @@ class AccuracyCalculator:
         if clustered:
             found |= self._clustered(query, query_labels, clustered)
         names = [name for name in names if name not in CLUSTERED]
+        # each query searches all others: what `evaluate` does without a gallery
         itself = ref_includes_query and len(reference) == n
         if not names:
             return found

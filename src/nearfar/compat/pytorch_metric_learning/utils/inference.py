@@ -83,7 +83,9 @@ class CustomKNN:
         With `ref_includes_query`, query i is reference i, and not a neighbor of itself.
         """
         reference = query if reference is None else reference
+        # one neighbor more where each query finds itself, which is taken out at the end
         number = min(k + int(ref_includes_query), len(reference))
+        # (rows, m) distances at a time, so that the matrix of all of them is never held
         rows = self.batch_size or max(1, COMPARED_AT_ONCE // max(len(reference), 1))
         found = []
         for part in query.float().split(rows):

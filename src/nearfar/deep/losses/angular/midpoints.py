@@ -107,11 +107,13 @@ def _exponents(far: Tensor, source: Tensor, p: Tensor, rule: Rule) -> Tensor:
 def _plain(far: Tensor, source: Tensor, columns: Tensor, offset: Tensor, rule: Rule) -> Tensor:
     """Return the sums of `midpoint_sums`, with a graph."""
     sums = []
+    # one positive of each anchor at a time: p (b,), row and f (b, m)
     for k, p in enumerate(columns.T):
         if rule.square:
             row = source[p]
         else:
             row = -(source[p] @ source.T)
+        # distances are minus inner products, so f = scale (s_an + s_pn); -inf where n is no negative of a
         f = (row + far) * -rule.scale
         more = offset[:, k]
         if rule.hinge:
@@ -169,11 +171,13 @@ def midpoint_products(far: Tensor, source: Tensor, rule: Rule) -> Tensor:
         totals = near @ torch.exp(-rule.scale * (source + 1)).T
     else:
         size = max(len(far), 1)
+        # rows of the reference against itself, (size, m), of which a block is recomputed in the backward pass
         spans = [(lo, min(lo + size, len(source))) for lo in range(0, len(source), size)]
         parts = [recomputed(_part_product, near, source, lo, hi, rule.scale) for lo, hi in spans]
         totals = near
         if parts:
             totals = torch.cat(parts, 1)
+    # a sum of 0 has no negatives; its logarithm would give the gradient NaN also where it is masked
     some = totals > 0
     return torch.where(some, torch.where(some, totals, 1.0).log() + 2 * rule.scale, -torch.inf)
 

@@ -154,6 +154,7 @@ class FacilityLocationLoss(SetTerm):
         if batch.ref is not None:
             raise ValueError("FacilityLocationLoss: ref does not apply, facilities are chosen inside the batch")
         batch = batch.known("FacilityLocationLoss")
+        # the greedy search has no gradient, so it sees detached vectors; the value is computed again from its indices
         indices = self._indices(batch.x.detach(), batch.classes("FacilityLocationLoss"))
         if indices is None:
             return batch.x.sum() * 0

@@ -188,6 +188,7 @@ def margins(agreement: Agreement, base: Base, moved: Bools) -> Array:
     def changes(label: Ints, before: Ints, sign: int) -> Array:
         """Per candidate by how much the sum of phi over the cells grows as its points come or go."""
         number = count(label, len(before))
+        # a small table is looked up as a whole, (c, cells); of a large one, only the cells that change
         if len(number) <= SMALL_TABLE:
             return phi[before + sign * number.reshape(c, -1)].sum(1) - float(phi[before].sum())
         row, cell = np.divmod(np.flatnonzero(number > 0), len(before))

@@ -42,6 +42,7 @@ def bayesian_updating(near: Tensor, far: Tensor, loss: str, margin: float) -> tu
     if loss == "triplet":
         gap = finite(near) - finite(far) + margin
         return torch.where(keep, gap.clamp_min(0), 0.0).sum(1), keep.sum(1)
+    # log sum_c e^{-d(a, n_c)}; infinities are replaced first, because 0 * inf would be NaN in the gradient
     rivals = finite(masked_logsumexp(finite(far), far.isfinite(), -1.0))
     own = -finite(near).mean(1)
     value = softmax_loss(own, rivals) if loss == "nca_all" else rivals - own

@@ -37,7 +37,9 @@ def multi_modal(
     if not any(lam):
         return value
     d = sq_euclidean(z, z)
+    # d is symmetric: each pair once
     upper = torch.ones_like(d, dtype=torch.bool).triu(1)
+    # [d - m1]_+ of pairs of one class, [m2 - d]_+ of two classes, (n, n) each
     hinges = ((d - m[0]).clamp_min(0), (m[1] - d).clamp_min(0))
     for weight, hinge, kind in zip(lam, hinges, masks(y, y, slice(0, len(y))), strict=True):
         of = kind & upper

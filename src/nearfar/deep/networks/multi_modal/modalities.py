@@ -90,6 +90,7 @@ def greedy(codec: MultiCodec, views: Modalities, level: float, draws: torch.Gene
     decoders = cast(Iterable[nn.Sequential], codec.decoders)
     for v, (encoder, decoder) in enumerate(zip(encoders, decoders, strict=True)):
         x = views.rows[v][views.present[:, v]]
+        # layer k of the encoder is trained with layer k of the decoder, which is counted from its end
         ups = _linears(encoder)
         downs = _linears(decoder)[::-1]
         for k, up in enumerate(ups):
@@ -97,6 +98,7 @@ def greedy(codec: MultiCodec, views: Modalities, level: float, draws: torch.Gene
             layer = nn.Sequential(up, act, downs[k], act if k else nn.Identity())
             train(list(layer.parameters()), _denoise(layer, x, level, draws), len(x))
             with torch.no_grad():
+                # the next layer sees what this one makes of the clean input
                 x = act(up(x))
     with torch.no_grad():
         inner = [h.detach() for h in codec.hidden(views)]
@@ -105,6 +107,7 @@ def greedy(codec: MultiCodec, views: Modalities, level: float, draws: torch.Gene
     def shared(rows: Tensor) -> Tensor:
         rows = rows.to(views.present.device)
         code = codec.shared(_noisy(torch.cat([h[rows] for h in inner], 1), level, draws))
+        # a missing modality enters as a default, and its error does not count
         errors = [squared_error(h[rows], down(code)) for h, down in zip(inner, first, strict=True)]
         return (torch.stack(errors, 1) * views.present[rows]).sum(1).mean()
 

@@ -70,6 +70,7 @@ class NetworkLearner(Fitted):
             draw = self.random_state.integers
         else:
             draw = check_random_state(self.random_state).randint
+        # three seeds, so that a change of one, such as of the noise, leaves the others as they were
         weights, order, noise = draw(2**31, size=3).tolist()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(weights)
