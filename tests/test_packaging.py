@@ -29,13 +29,16 @@ def test_the_page_on_installation_lists_every_extra():
         assert set(re.findall(r"`(\w+)`", listed[whole])) == set(re.findall(r"\w+", parts)) - {"nearfar"}
 
 
+ENGINES = ("store", "lance", "postgres")  # extras of collections
+
+
 def test_the_oldest_dependencies_are_those_that_the_matrix_tests():
     extras = PROJECT["project"]["optional-dependencies"]
     # the matrix leaves out vision, whose torchvision would bring a torch of its own
     users = [
         name
         for name in extras
-        if name not in ("all", "dev", "bench", "docs", "store", "lance", "serve", "dask", "vision", "photos")
+        if name not in ("all", "dev", "bench", "docs", *ENGINES, "serve", "dask", "vision", "photos")
     ]
     requirements = [*PROJECT["project"]["dependencies"], *(line for name in users for line in extras[name])]
     floors = {name: as_numbers(version) for name, version in (line.split(">=") for line in requirements)}

@@ -20,6 +20,8 @@ PACKAGES = {
     "onnxruntime": "export",
     "pymilvus": "store",
     "lancedb": "lance",
+    "psycopg": "postgres",
+    "pgvector": "postgres",
     "starlette": "serve",
     "uvicorn": "serve",
     "h11": "serve",

@@ -2,7 +2,9 @@
 
 import errno
 import gc
+import importlib
 import os
+import re
 import shutil
 import sqlite3
 import threading
@@ -18,7 +20,8 @@ from nearfar.index import Index, blob_file, create, lance_store, milvus_store, r
 
 from ..commands import run
 
-KINDS = ["items.index", "items.lance", pytest.param("http://localhost:19530/items", marks=pytest.mark.slow)]
+SERVERS = [pytest.param(uri, marks=pytest.mark.slow) for uri in ("postgresql://", "http://localhost:19530/items")]
+KINDS = ["items.index", "items.lance", *SERVERS]
 rng = np.random.default_rng(0)
 
 
@@ -49,6 +52,8 @@ def server(tmp_path, monkeypatch):
 def uri(request, tmp_path):
     if request.param.startswith("http"):
         return request.getfixturevalue("server")
+    if request.param.startswith("postgresql"):
+        return request.getfixturevalue("postgres")
     if request.param.endswith(".lance"):
         pytest.importorskip("lancedb")
     return str(tmp_path / request.param)
@@ -148,7 +153,7 @@ def test_items_are_added_replaced_and_removed(uri):
         assert store.in_memory().about == {"made": "by two"}
 
 
-def writes_of(uri):
+def writes_of(uri, monkeypatch):
     """The functions with which a kind of storage writes: whatever the store does, it does by them."""
     found = [(os, "fsync"), (os, "replace"), (FailingConnection, "writing")]
     if uri.endswith(".lance"):
@@ -157,6 +162,18 @@ def writes_of(uri):
         found += [(lancedb.table.LanceTable, name) for name in ("add", "delete", "add_columns", "create_index")]
         found += [(lancedb.table.LanceTable, name) for name in ("restore", "optimize")]
         found += [(lancedb.merge.LanceMergeInsertBuilder, "execute"), (lancedb.db.LanceDBConnection, "create_table")]
+    elif uri.startswith("postgresql"):
+        connection = pytest.importorskip("psycopg").Connection
+        execute = connection.execute
+
+        def executing(self, statement, *values, **options):
+            text = statement if isinstance(statement, str) else statement.as_string()
+            reads = text.split()[0] in ("SELECT", "BEGIN", "SET")
+            return (execute if reads else connection.writing)(self, statement, *values, **options)
+
+        monkeypatch.setattr(connection, "writing", execute, raising=False)
+        monkeypatch.setattr(connection, "execute", executing)
+        found += [(connection, "writing"), (importlib.import_module("nearfar.index.postgres_store"), "copy_in")]
     elif uri.startswith("http"):
         client = pytest.importorskip("pymilvus").MilvusClient
         found += [(client, name) for name in ("upsert", "delete", "create_collection", "drop_collection")]
@@ -184,7 +201,7 @@ class Failing:
         self.at, self.after, self.all = None, False, False
         self.count = 0
         monkeypatch.setattr(blob_file, "Connection", FailingConnection)
-        for owner, name in writes_of(uri):
+        for owner, name in writes_of(uri, monkeypatch):
             monkeypatch.setattr(owner, name, self._wrapped(getattr(owner, name)))
 
     def _wrapped(self, write):
@@ -398,7 +415,8 @@ def test_items_and_queries_of_any_length_are_found(uri, distance, engine):
     queries[2] *= 1e-25
     queries[3] *= 1e25 if distance == "cosine" else 1.0
     index = Index(items.embeddings, names=items.names, distance=distance, columns=items.columns)
-    chosen = {"lance": "ivf", "index": "exact"}.get(uri.rpartition(".")[2], "auto") if engine else ""
+    engines = {"lance": "ivf", "index": "exact", "items": "auto"}  # by the end of an address
+    chosen = engines.get(re.split(r"[./]", uri)[-1], "hnsw") if engine else ""
     with create(uri, items.pick(np.arange(14)), distance=distance) as store:
         store.add(items.pick(np.arange(14, 24)))
         store.change(engine=chosen)
@@ -473,6 +491,13 @@ def test_what_is_no_collection_is_told(uri, tmp_path):
         client.create_collection("items", dimension=5)
         client.close()
         with pytest.raises(ValueError, match="is not a collection of nearfar; choose another name"):
+            filled(uri)
+    elif uri.startswith("postgresql"):
+        connected = pytest.importorskip("psycopg").connect(uri.partition("#")[0], autocommit=True)
+        with connected as connection:
+            connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+            connection.execute(f"CREATE TABLE {uri.partition('#')[2]} (name text PRIMARY KEY, price numeric)")
+        with pytest.raises(ValueError, match="is a table that nearfar did not make; add to it with --add, or choose"):
             filled(uri)
     else:
         (tmp_path / "items.lance").mkdir()

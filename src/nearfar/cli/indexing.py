@@ -52,8 +52,11 @@ def index(
         example from a file to a LanceDB folder. Not needed if items are only removed.
     out
         Where to save the index: a file such as photos.index, for exact search; a folder such as photos.lance, a LanceDB
-        table with an approximate index for many items (needs the extra lance); or http://HOST:19530/photos, a
-        collection of a Milvus server (needs the extra store; the environment variable MILVUS_TOKEN holds its token).
+        table with an approximate index for many items (needs the extra lance); http://HOST:19530/photos, a collection
+        of a Milvus server (needs the extra store; the environment variable MILVUS_TOKEN holds its token); or
+        'postgresql://USER@HOST/DATABASE#photos', a table of PostgreSQL with pgvector (needs the extra postgres; the
+        password is taken from PGPASSWORD or ~/.pgpass). A table that is there already is used, too:
+        'postgresql://HOST/DATABASE#products?id=sku&vector=embedding'.
     add
         Add items to the index in OUT. Items with the same name are replaced, unless their names are only their
         positions in a file. If a new item has no class, it keeps the class of the old one.
@@ -64,8 +67,9 @@ def index(
         several. With --add, items are removed before the new ones are added.
     engine
         For a file: exact (the default), or a faiss index such as HNSW32 or "IVF256,Flat;nprobe=16". For a folder: exact
-        or ivf. For a server: exact or auto. The default of these two is exact below 100,000 items, and ivf or auto from
-        there on. With --add, the default is the engine of the index. SOURCE is not needed to change it.
+        or ivf. For Milvus: exact or auto. For PostgreSQL: exact or hnsw. The default of these three is exact below
+        100,000 items, and ivf, auto or hnsw from there on. With --add, the default is the engine of the index. SOURCE
+        is not needed to change it.
     columns
         Table with further columns, such as price and shop, for --where and --group-by of `nearfar search`. Its column
         `name`, or `path`, or --name, says which item a row describes. Without SOURCE, it updates the columns of items

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from ..io.formats import ARCHIVES, TABLES, accepted, has_columns, is_table, reader_called, reader_of
+from ..io.uris import is_database, shown
 from ..labels import spelled_alike
 from ..quoting import PATH, count_of, quoted
 from .class_labels import ClassLabels, levels_in
@@ -425,6 +426,8 @@ def _grouped_by(source: str, group: str, **how: Any) -> Source:
 
 def _open_path(source: str, settings: Mapping[str, Any]) -> Source:
     """Open a file or a folder with the reader that recognizes it."""
+    if is_database(source):  # which may hold a password
+        raise DataError(f"{shown(source)} is an index; expected {accepted()}")
     path = Path(source)
     if not path.exists():
         raise DataNotFoundError(

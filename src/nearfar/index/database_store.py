@@ -18,6 +18,8 @@ from .index import Index
 from .records import Hits, Records, check_column, check_new, checked_about, checked_queries, no_records
 
 FORMAT = "nearfar collection 2"
+APPROXIMATE_FROM = 100_000
+"""Items from which on a search is approximate; below, comparing a query with all of them takes less than 10 ms."""
 T = TypeVar("T")
 
 
@@ -84,15 +86,15 @@ class DatabaseStore(ABC):
         return self._count(self._condition(where))
 
     @abstractmethod
-    def _count(self, condition: str | None) -> int:
+    def _count(self, condition: Any) -> int:
         """Return the number of items for which a condition holds."""
 
     @abstractmethod
-    def _condition(self, where: str) -> str | None:
+    def _condition(self, where: str) -> Any:
         """Return a filter in the language of the database."""
 
     @abstractmethod
-    def _nearest(self, x: AnyArray, condition: str | None, k: int) -> Hits:
+    def _nearest(self, x: AnyArray, condition: Any, k: int) -> Hits:
         """Return the k nearest items of each query for which the condition holds, with exact distances."""
 
     @abstractmethod
@@ -115,7 +117,7 @@ class DatabaseStore(ABC):
             return self._nearest(x, condition, 0)
         return self._nearest_groups(x, condition, group_by, int(k), most)
 
-    def _nearest_groups(self, x: AnyArray, condition: str | None, group_by: str, k: int, most: int) -> Hits:
+    def _nearest_groups(self, x: AnyArray, condition: Any, group_by: str, k: int, most: int) -> Hits:
         """Search for more and more items until they belong to k groups."""
         # the database returns the columns of what it finds, so that no column is read for all items
         found: list[Hits] = []

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..io.atomic_files import locked
 from ..io.cache import private_folder
-from ..io.uris import address_of, is_address, is_folder
+from ..io.uris import is_address, is_folder, shown
 
 WAIT = 600.0
 """Seconds to wait for another process that changes the same index."""
@@ -43,15 +43,13 @@ def index_lock(file: Path, *, wait: float = WAIT, waiting: Callable[[], None] | 
     OSError
         If its folder is not writable.
     """
+    name = shown(file)
     if is_address(file):
-        address = str(address_of(file))
-        target = private_folder("locks") / hashlib.sha256(address.encode()).hexdigest()[:32]
-        shown = address
+        target = private_folder("locks") / hashlib.sha256(name.encode()).hexdigest()[:32]
     else:
         target = _real(file)
-        shown = str(file)
     if target.exists() and not (target.is_dir() if is_folder(file) else target.is_file()):
-        raise ValueError(f"{shown}: cannot be written (it is no regular file)")
+        raise ValueError(f"{name}: cannot be written (it is no regular file)")
     with ExitStack() as held:
         if target.parent.is_dir():  # else there is no index either, and the caller finds out soon
             try:
@@ -60,9 +58,9 @@ def index_lock(file: Path, *, wait: float = WAIT, waiting: Callable[[], None] | 
                 changing = "another process is changing it"
                 if wait > 0:
                     changing = f"another process is still changing it after {wait:g} s"
-                raise TimeoutError(f"{shown}: {changing}; try again when that has ended") from error
+                raise TimeoutError(f"{name}: {changing}; try again when that has ended") from error
             except OSError as error:
-                raise OSError(f"{shown}: cannot be written ({error.strerror or error})") from error
+                raise OSError(f"{name}: cannot be written ({error.strerror or error})") from error
         _holders[target] = _this_thread()
         try:
             yield

@@ -27,7 +27,16 @@ from ..io.uris import COLLECTION
 from ..numerics.distances import check_distance
 from ..numerics.types import AnyArray, Bools, Ints
 from ..quoting import PATH, quoted, shorten
-from .database_store import FORMAT, DatabaseStore, as_compared, kind_of_labels, no_hits, ranked, retried
+from .database_store import (
+    APPROXIMATE_FROM,
+    FORMAT,
+    DatabaseStore,
+    as_compared,
+    kind_of_labels,
+    no_hits,
+    ranked,
+    retried,
+)
 from .filters import Kind, parse_filter, sql, sql_value
 from .index_lock import index_lock
 from .records import (
@@ -45,8 +54,6 @@ MAX_ABOUT = 2**24  # bytes of collection.json
 METRICS: dict[str, Any] = {"cosine": "cosine", "euclidean": "l2", "sqeuclidean": "l2"}
 ENGINES = ("exact", "ivf")
 
-APPROXIMATE_FROM = 100_000
-"""Items from which on a search is approximate; below, comparing a query with all of them takes less than 10 ms."""
 RECALL = 0.95  # recall@10 that an approximate index must reach on items drawn from the collection
 DRAWN = 100  # number of these items
 REFRESHED_SHARE = 0.1

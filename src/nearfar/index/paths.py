@@ -13,7 +13,7 @@ from ..data import Dataset
 from ..data.items import NamedReader
 from ..io.formats import ARCHIVES
 from ..io.untrusted import parse_json
-from ..io.uris import is_address, shown
+from ..io.uris import collection_name, is_address, shown
 from ..numerics.types import AnyArray
 from ..quoting import quoted
 from .groups import numbered
@@ -156,7 +156,7 @@ def labeled_items(file: Path) -> tuple[Dataset, AnyArray, str]:
     classes, numbers = np.unique(labels[kept], return_inverse=True)
     names = index.names[kept].tolist()
     dataset = Dataset(
-        name=file.stem,
+        name=collection_name(file),
         labels=numbers.astype(np.int64),
         classes=tuple(classes.tolist()),
         kind="image",

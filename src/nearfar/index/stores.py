@@ -5,6 +5,9 @@
 ``photos.lance``          a folder of LanceDB: the approximate index stays on disk; needs the extra `lance`
 ``http://HOST/photos``    a collection of a server or a cluster of Milvus; needs the extra `store`, and the environment
                           variable MILVUS_TOKEN where the server asks for a token
+``postgresql://...``      a table of PostgreSQL with pgvector: ``postgresql://USER@HOST/DATABASE#photos``, made by
+                          nearfar, or one that is there already, ``#products?id=sku&vector=embedding``; needs the
+                          extra `postgres`, and takes the password from PGPASSWORD or ~/.pgpass
 ========================  ===========================================================================================
 
 >>> import tempfile
@@ -26,7 +29,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from ..io.sources import SourceKind, kind_by_name
-from ..io.uris import is_address, is_folder, no_such_index
+from ..io.uris import is_address, is_database, is_folder, no_such_index
 from ..numerics.types import AnyArray
 from ..quoting import PATH, shorten
 from .filters import Kind
@@ -137,7 +140,7 @@ def open_store(uri: str | os.PathLike[str], mode: Literal["r", "w"] = "r", *, lo
     ----------
     uri : str or path
         A file such as "photos.index", a folder of LanceDB such as "photos.lance", or the address of a collection of
-        Milvus such as "http://localhost:19530/photos".
+        Milvus such as "http://localhost:19530/photos", or of PostgreSQL such as "postgresql://localhost/shop#photos".
     mode : {"r", "w"}
         "w" also allows to add and remove items, which one process does at a time.
     lock : bool
@@ -165,6 +168,10 @@ def open_store(uri: str | os.PathLike[str], mode: Literal["r", "w"] = "r", *, lo
     """
     if mode not in ("r", "w"):
         raise ValueError(f'mode: expected "r" or "w", got {mode!r}')
+    if is_database(uri):
+        from .postgres_store import PostgresStore  # its engine is an extra
+
+        return PostgresStore(os.fspath(uri), writes=mode == "w", lock=lock)
     if is_address(uri):
         from .milvus_store import MilvusStore  # its engine is an extra
 
@@ -225,8 +232,8 @@ def create(
     distance : {"cosine", "euclidean", "sqeuclidean"}
         Distance by which items are compared.
     engine : str
-        For a file, as for `Index`; for LanceDB "exact" or "ivf"; for Milvus "exact" or "auto". An empty string chooses
-        one by the number of items.
+        For a file, as for `Index`; for LanceDB "exact" or "ivf"; for Milvus "exact" or "auto"; for PostgreSQL "exact"
+        or "hnsw". An empty string chooses one by the number of items.
     about : mapping of str to str, optional
         Text that is stored with the collection.
     lock : bool
@@ -244,6 +251,12 @@ def create(
     TimeoutError
         If another process is writing to it.
     """
+    if is_database(uri):
+        from .postgres_store import PostgresStore  # its engine is an extra
+
+        return PostgresStore.create(
+            os.fspath(uri), records, distance=distance, engine=engine, about=about or {}, lock=lock
+        )
     if is_address(uri):
         from .milvus_store import MilvusStore  # its engine is an extra
 
@@ -265,6 +278,7 @@ def _local(uri: str | os.PathLike[str]) -> str:
     text = os.fspath(uri)
     if "://" in text:
         shown = shorten(text, PATH)
-        kinds = "a file such as photos.index, a folder such as photos.lance, or http://HOST:PORT/COLLECTION"
+        kinds = "a file such as photos.index, a folder such as photos.lance, http://HOST:PORT/COLLECTION"
+        kinds += ", or postgresql://HOST/DATABASE#COLLECTION"
         raise ValueError(f"{shown}: expected {kinds}")
     return text

@@ -13,7 +13,7 @@ from .. import models
 from ..index import QueryAdapter, open_store
 from ..index.paths import pictures_of
 from ..index.searching import model_of
-from ..io.uris import is_address
+from ..io.uris import collection_name, is_address
 from .app import make_app
 from .collection import Collection
 from .guard import LOOPBACK
@@ -55,7 +55,8 @@ def open_app(
     """
     path = Path(file)
     if wrong is None:
-        wrong = (Path(path.name) if is_address(file) else path).with_suffix(".wrong.csv")
+        place = Path() if is_address(file) else path.parent
+        wrong = place / f"{collection_name(file)}.wrong.csv"
     if adapter is not None and run is None:
         raise ValueError("adapter: also give run=, the new model that embeds the queries")
     model = model_of(open_store(path, lock=False), run) if adapter is None else models.load(str(run))

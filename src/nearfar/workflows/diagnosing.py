@@ -28,6 +28,7 @@ NEEDED_BY = {
     "export": "export",
     "store": "store",
     "lance": "collections in LanceDB",
+    "postgres": "collections in PostgreSQL",
     "serve": "serve",
     "sounds": "sounds in other formats than wav",
     "solvers": "reference solutions by cone programming",
