@@ -114,3 +114,49 @@ def test_mined_negatives_name_items_and_doubtful_ones_are_unknown(tmp_path):
     write(table, "name,other", f"{a},{b}")
     with pytest.raises(DataError, match=r"expected the columns of pairs, such as anchor,pos.* it has name,other"):
         with_pairs(task, str(table))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_column_split_is_honored_and_no_item_is_in_two_parts(tmp_path, seed):
+    rng = np.random.default_rng(seed)
+    words = [f"w{number}" for number in range(99)]
+    roles = np.array(["train", "train", "validation", "test"])
+    rows = [(*rng.choice(99, 3, replace=False), rng.choice(roles)) for _ in range(40)]
+    lines = [f"{words[a]},{words[b]},{words[c]},{role}" for a, b, c, role in rows]
+    table = write(tmp_path / "t.csv", "anchor,positive,negative,split", *lines)
+    task = open_task(str(table))
+    parts = {"train": task.train, "validation": task.validation, "test": task.test}
+    there = {role: set(part.names) for role, part in parts.items() if part is not None}
+    assert len(set().union(*there.values())) == sum(map(len, there.values()))
+    for role, part in parts.items():
+        named = {frozenset((words[a], words[b])) for a, b, _, of in rows if of == role}
+        assert part is None or {pair for pair, degree in known(part).items() if degree} <= named
+    # every test row is there, with all of its items
+    assert there["test"] == {words[at] for *ends, of in rows if of == "test" for at in ends}
+    left_out = sum({words[a], words[b]} - there.get(of, set()) != set() for a, b, _, of in rows)
+    assert f"{left_out} rows with an item of validation or test left out of the parts before" in task.protocol
+    assert "split by the columns of t.csv" in task.protocol
+
+
+def test_parts_of_pairs_that_cannot_be_are_one_line(tmp_path):
+    table = write(tmp_path / "t.csv", "anchor,positive,split", "a,b,train", "c,d,query")
+    with pytest.raises(DataError, match="has rows of query; expected a split of train, validation, test"):
+        open_items(str(table))
+    write(table, "anchor,positive,split", "a,b,train", "a,c,test")
+    with pytest.raises(DataError, match="no train row has items of its own"):
+        open_items(str(table))
+
+
+@pytest.mark.parametrize(
+    "head", ["question1,question2,is_duplicate", "sentence1,sentence2,label", "text1,text2,similar"]
+)
+def test_a_pair_is_similar_as_its_column_says_and_other_columns_are_named(tmp_path, head):
+    items = open_items(str(write(tmp_path / "q.csv", f"{head},id", "a b,c d,1,7", "a b,e f,0,8")))
+    assert [*known(items).values()] == [1, 0]
+    assert "columns not used: id" in " ".join(items.notes)
+
+
+def test_a_column_label_with_names_is_no_degree(tmp_path):
+    items = open_items(str(write(tmp_path / "q.csv", "question,answer,label", "a b,c d,cards", "a c,e f,money")))
+    assert [*known(items).values()] == [1, 1]
+    assert "columns not used: label" in " ".join(items.notes)

@@ -299,7 +299,7 @@ def test_labels_may_be_strings() -> None:
             r"batch_size=64 with ratio=0.25 needs 16 classes, got 11; 44 would do",
         ),
         (lambda: ClassRatioSampler(LABELS, 8, 1.5), r"ratio: must be in \(0, 1\], got 1.5"),
-        (lambda: RandomBatchSampler(LABELS, 67), r"batch_size: 67 is more than the 66 samples"),
+        (lambda: RandomBatchSampler(LABELS, 67), r"batch_size: 67 is more than the 66 items"),
         (lambda: RandomBatchSampler(LABELS, 0), r"batch_size: must be at least 1, got 0"),
         (lambda: PairSampler(LABELS, 7), r"batch_size: must be even and at most 2 x 66 samples, got 7"),
         (lambda: PairSampler(LABELS, 8, similar=2), r"similar: must be in \[0, 1\], got 2"),

@@ -1,6 +1,7 @@
 """Networks that are trained on sets of labels, and on levels of classes."""
 
 import csv
+import re
 
 import numpy as np
 import pytest
@@ -8,9 +9,25 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import nearfar
+import nearfar.report
+from nearfar.cli import app
+from nearfar.data import open_task
+from nearfar.data.checks.inspection import inspect_data
+from nearfar.data.open import read_levels, with_levels
 from nearfar.deep import LabelSets
+from nearfar.evaluation import Scores
+from nearfar.evaluation.protocol import evaluate_queries
+from nearfar.index import building
+from nearfar.index.stores import open_store
+from nearfar.io.scores_file import read_scores
+from nearfar.models.embedded import Selection, embed_source, embed_to
+from nearfar.report import report_run
 from nearfar.train import TrainConfig, TrainError, evaluate_run, train
+from nearfar.train.relevance import Searched, with_relevance
+from nearfar.train.settle import settle
 from nearfar.train.setup import build
+from nearfar.workflows.collected import collect
+from nearfar.workflows.scoring import score
 
 HOW = {"device": "cpu", "batch_size": 24, "epochs": 1, "keep": "trained", "validation": 0.2}
 
@@ -63,15 +80,85 @@ def test_batches_of_sets_have_the_labels_of_their_items(sets):
     assert common.tolist() == [[len(a & b) for b in names] for a in names]
 
 
+@pytest.fixture(scope="module")
+def of_sets(sets, tmp_path_factory):
+    return train(TrainConfig.of(data=sets, **HOW), tmp_path_factory.mktemp("runs") / "sets", progress=False)
+
+
+@pytest.fixture(scope="module")
+def of_levels(birds, tmp_path_factory):
+    config = TrainConfig.of(data=birds, label="species", levels=["genus"], **HOW)
+    return train(config, tmp_path_factory.mktemp("runs") / "birds", progress=False)
+
+
 @pytest.mark.slow
-def test_scores_of_sets_and_levels_are_remarks_of_the_result(birds, sets, tmp_path):
-    run = train(TrainConfig.of(data=sets, **HOW), tmp_path / "sets", progress=False)
-    remark = next(one for one in evaluate_run(run, clustering=False).remarks if "labels in common" in one)
-    assert remark.startswith("By labels in common, of 40 queries: Recall@1 ")
-    assert "nDCG@10" in remark
-    run = train(
-        TrainConfig.of(data=birds, label="species", levels=["genus"], **HOW), tmp_path / "birds", progress=False
-    )
-    remarks = evaluate_run(tmp_path / "birds", clustering=False).remarks
-    assert any(one.startswith("By genus, ") for one in remarks)
-    assert any(one.startswith("By the number of levels in common: nDCG@10 ") for one in remarks)
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        ("of_sets", ["Recall@1, labels in common", "MAP@R, labels in common", "nDCG@10, labels in common"]),
+        ("of_levels", ["Recall@1, genus", "MAP@R, genus", "nDCG@10, levels in common"]),
+    ],
+)
+def test_scores_by_levels_and_labels_in_common_are_in_table_file_report_and_comparison(kind, names, request, tmp_path):
+    run = request.getfixturevalue(kind)
+    scores = evaluate_run(run, clustering=False).scores
+    there = {name: value for name, value, _ in scores.rows()}
+    assert set(names) <= there.keys()
+    for name in names:
+        assert re.search(rf"^{name} +{there[name]:.4f}", str(scores), re.M)
+    content = read_scores(run.folder / "scores.json")
+    assert Scores.from_dict(content["scores"]) == scores
+    assert content["raw"]["by"].keys() == content["scores"]["by"].keys()
+    page = report_run(run.folder, tmp_path / "report.html").read_text()
+    table = nearfar.report.compare({"a": [content["scores"]]}, baseline=content["raw"]).markdown()
+    outcome = score(run.folder, Selection(), ())
+    for name in names:
+        assert f">{name}<" in page
+        assert f" {name} |" in table
+        assert name in outcome.text
+    assert score(run.folder, Selection(data=run.config.data), ()).data["scores"]["by"].keys() == scores.by.keys()
+
+
+def test_scores_by_level_are_those_of_the_names_of_the_level(birds):
+    items = with_levels(open_task(birds, label="species", validation=0), read_levels([birds], "species", ["genus"]))
+    test = items.test
+    scores, _ = evaluate_queries(test.array, test.labels, clustering=False)
+    by = with_relevance(scores, test, test.array).by
+    genus = [test.class_labels.of[test.classes[label]][1] for label in test.labels]
+    expected = evaluate_queries(test.array, np.unique(genus, return_inverse=True)[1], clustering=False)[0]
+    assert by["genus"] == {"recall_at_1": expected.recall_at[1], "map_at_r": expected.map_at_r}
+    queries = test.subset(np.arange(len(test)) < 12)
+    searched = test.subset(np.arange(len(test)) >= 12)
+    of_gallery = with_relevance(scores, queries, queries.array, Searched(searched, searched.array)).by
+    assert of_gallery.keys() == by.keys()
+
+
+def test_a_default_batch_is_not_larger_than_the_items(sets, tmp_path):
+    how = {name: value for name, value in HOW.items() if name != "batch_size"}
+    assert settle(TrainConfig.of(data=sets, **how)).config.batch_size == 32
+    assert settle(TrainConfig.of(data=sets, sampler="random", **how)).config.batch_size == 32
+    with pytest.raises(TrainError, match="batch_size: 99 is more than the 32 items"):
+        build(TrainConfig.of(data=sets, **how | {"batch_size": 99}))
+
+
+def test_inspection_counts_the_names_of_levels_and_the_labels_of_sets(birds, sets, capsys):
+    app(["inspect", birds, "--label", "species", "--level", "genus"], result_action="return_value")
+    shown = capsys.readouterr().out
+    test = open_task(birds, label="species").test
+    genera = {int(name[1:]) // 4 for name in test.classes}
+    assert re.search(rf"^genus: 4 in training and validation, {len(genera)} in the test", shown, re.M)
+    found = inspect_data(sets)
+    assert [str(one) for one in found.levels] == [
+        "labels: 5 in training and validation, 5 in the test, 5 of them also in training"
+    ]
+    assert not any("unseen classes" in remark or "positive pair" in remark for remark in found.remarks)
+
+
+@pytest.mark.slow
+def test_commands_use_the_column_of_the_classes_of_the_training(of_levels, birds, tmp_path):
+    folder = of_levels.folder
+    building.build(folder, birds, tmp_path / "i.index")
+    with open_store(tmp_path / "i.index") as store:
+        assert {*store.in_memory().labels} == {f"s{number}" for number in range(16)}
+    assert embed_to(folder, birds, tmp_path / "z.npz").dataset.classes == collect(folder, birds).dataset.classes
+    assert embed_source(folder, Selection(data=birds)).dataset.class_labels.levels == ("species", "genus")

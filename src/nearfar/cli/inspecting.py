@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from ..io.untrusted import images_from
 from ..quoting import count_of
 from .encoding import say
-from .options import ABOUT_DATA, DATA, FORECAST, RUN, ItemOptions, Overwrite, SplitOptions, setting
+from .options import ABOUT_DATA, DATA, FORECAST, RUN, ItemOptions, Levels, Overwrite, SplitOptions, setting
 from .outputs import check_out
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ def inspect(
     split: SplitOptions = SplitOptions(),
     seed: Annotated[int, Parameter(group=DATA)] = 0,
     items: ItemOptions = ItemOptions(),
+    levels: Levels = (),
     partial: Annotated[bool, setting("partial", DATA)] = False,
     out: Annotated[Path | None, Parameter(name=["--out", "-o"], group=RUN)] = None,
     overwrite: Overwrite = False,
@@ -64,13 +65,13 @@ def inspect(
         raise ValueError("--recipe: works only with --time, which times a training")
     if not time and set(changed) - {"validation"}:
         raise ValueError("--set: without --time, which times a training, works only for validation")
-    chosen = given(split, items, data=data, seed=seed, partial=partial or None)
+    chosen = given(split, items, data=data, seed=seed, levels=levels or None, partial=partial or None)
     validation = make_config(chosen | changed, recipe).validation if changed else None
     if out is not None:
         check_out(out, overwrite=overwrite)
     how: dict[str, Any] = {"test": split.test, "test_classes": split.test_classes, "split": split.split or "classes"}
     how |= {"label": items.label, "name": items.name, "skip_bad": items.skip_bad, "partial": partial, "seed": seed}
-    how["validation"] = validation
+    how |= {"validation": validation, "levels": levels}
     with images_from(*items.images):
         found = inspect_data(data, **how)
     if out is not None:
@@ -98,7 +99,9 @@ def report_text(found: Inspection) -> str:
         rows.append((part.role, *(f"{count:,g}" if count < 1e6 else f"{count:,.0f}" for count in counts)))
     about = f"{found.name}: {sizes(found)}"
     remarks = [f"- {remark}" for remark in found.remarks] or ["No problems were found."]
-    return "\n".join([about, "", *aligned(rows), "", *([found.protocol, ""] if found.protocol else []), *remarks])
+    levels = [f"{level}." for level in found.levels]
+    protocol = [found.protocol, *levels, ""] if found.protocol else levels
+    return "\n".join([about, "", *aligned(rows), "", *protocol, *remarks])
 
 
 def sizes(found: Inspection) -> str:

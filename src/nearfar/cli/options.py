@@ -62,6 +62,7 @@ ABOUT_ITEMS = Parameter(help=f"Items: {accepted()}; or single images.")
 DistanceName = Literal["cosine", "euclidean"]
 Distance = Annotated[DistanceName | None, Parameter(group=MEASURED)]
 Out = Annotated[Path, Parameter(name=["--out", "-o"], group=RUN)]
+Levels = Annotated[tuple[str, ...], repeated_setting("levels", "--level", DATA)]
 Overwrite = Annotated[bool, Parameter(group=RUN, help="Replace an existing OUT.")]
 Quiet = Annotated[bool, Parameter(group=RUN, help="Print errors only.")]
 TextOrNone = Annotated[str, Parameter(show_default=False)]  # "" where not given
@@ -127,7 +128,7 @@ class TrainingOptions:
     lr: Annotated[float | None, setting("lr", TRAINING)] = None
     augment: Annotated[str | None, setting("augment", TRAINING)] = None
     standardize: Annotated[bool, setting("standardize", DATA)] = False
-    levels: Annotated[tuple[str, ...], repeated_setting("levels", "--level", DATA)] = ()
+    levels: Levels = ()
     pairs: Annotated[str | None, setting("pairs", DATA)] = None
     partial: Annotated[bool, setting("partial", DATA)] = False
     settings: Annotated[tuple[str, ...], Parameter(name="--set", show_default=False, group=TRAINING)] = ()

@@ -399,8 +399,11 @@ class NamedReader:
     def why_outside(self, i: int) -> str:
         """Return why item i is not read if its file lies outside of the folder, or else ""."""
         path = self.folder / self.names[i]
+        file = _inside(path.as_posix())[0] or path
+        if not os.path.lexists(file):  # a text, or a row
+            return ""
         try:
-            self._files.path(os.path.abspath(_inside(path.as_posix())[0] or path))
+            self._files.path(os.path.abspath(file))
         except OutsideError as error:
             return str(error)
         return ""

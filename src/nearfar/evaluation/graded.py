@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..numerics.distances import as_rows, unit_rows
-from ..numerics.types import Array
+from ..numerics.types import Array, Bools
 from .rerank import row_blocks
 
 Gains = Callable[[Any], Array]
@@ -92,7 +92,16 @@ def ndcg_at_k(embeddings: Any, relevance: Any, k: int = 10, *, gallery: Any = No
     return _graded(queries, gallery, lambda part: gains[part].toarray() if sparse else gains[part].copy(), k).ndcg
 
 
-def label_set_scores(embeddings: Any, hot: Any, k: int = 10, *, gallery: Any = None, gallery_hot: Any = None) -> Graded:
+def label_set_scores(
+    embeddings: Any,
+    hot: Any,
+    k: int = 10,
+    *,
+    gallery: Any = None,
+    gallery_hot: Any = None,
+    groups: Any = None,
+    gallery_groups: Any = None,
+) -> Graded:
     """Score embeddings of items with several labels each, which are relevant to each other by labels in common.
 
     Parameters
@@ -105,6 +114,8 @@ def label_set_scores(embeddings: Any, hot: Any, k: int = 10, *, gallery: Any = N
         Number of nearest items that nDCG looks at.
     gallery, gallery_hot : array-like, optional
         Embeddings that are searched, and their labels. By default, each query searches all others.
+    groups, gallery_groups : array-like, optional
+        Object, camera or video of each item: no query finds items of its own group that have a label in common.
 
     Returns
     -------
@@ -130,13 +141,27 @@ def label_set_scores(embeddings: Any, hot: Any, k: int = 10, *, gallery: Any = N
         )
     if len(sets) != len(embeddings):
         raise ValueError(f"hot: expected {len(embeddings)} rows, one for each embedding, got {len(sets)}")
+    hidden = None
+    if groups is not None:
+        of_queries = np.asarray(groups)
+        of_items = of_queries if gallery is None else np.asarray(gallery_groups)
+
+        def hidden(part: Any) -> Bools:
+            same: Bools = of_queries[part][:, None] == of_items
+            return same
+
     return _graded(
-        as_rows(embeddings, "embeddings"), gallery, lambda part: (sets[part] @ others.T).astype(np.float64), k
+        as_rows(embeddings, "embeddings"), gallery, lambda part: (sets[part] @ others.T).astype(np.float64), k, hidden
     )
 
 
-def _graded(queries: Array, gallery: Any, gains_of: Gains, k: int) -> Graded:
-    """Return the scores of queries; `gains_of` gives the gains (b, m) of some of them."""
+def _graded(
+    queries: Array, gallery: Any, gains_of: Gains, k: int, hidden: Callable[[Any], Bools] | None = None
+) -> Graded:
+    """Return the scores of queries; `gains_of` gives the gains (b, m) of some of them.
+
+    `hidden` gives which items (b, m) these queries do not find if they are relevant.
+    """
     if k < 1:
         raise ValueError(f"k: expected an integer of at least 1, got {k}")
     rows = unit_rows(queries)
@@ -151,6 +176,10 @@ def _graded(queries: Array, gallery: Any, gains_of: Gains, k: int) -> Graded:
         if gallery is None:
             gains[np.arange(len(part)), part] = 0
             likeness[np.arange(len(part)), part] = -np.inf
+        if hidden is not None:
+            apart = hidden(part) & (gains > 0)
+            gains[apart] = 0
+            likeness[apart] = -np.inf
         order = np.argsort(-likeness, axis=1, kind="stable")
         ranked = np.take_along_axis(gains, order, axis=1)
         best = -np.sort(-gains, axis=1)[:, : len(discount)]

@@ -11,6 +11,7 @@ OTHER_GROUPS = ", own class only in other groups"
 WITHOUT_ITSELF = ", without the query itself"
 OF_PRODUCTS = {"best": ", items are products by their best photo", "mean": ", items are products by all their photos"}
 TIES = "equally near items in the order of their index"
+NAMES_BY = {"recall_at_1": "Recall@1", "map_at_r": "MAP@R", "ndcg_at_10": "nDCG@10", "auc": "AUC"}
 OPTIONAL = ("nmi", "nmi_geometric", "ami", "f1", "clusterer", "inertia", "rerank")
 
 
@@ -66,6 +67,9 @@ class Scores:
         Sum of squared distances to the cluster centers.
     rerank : str or None
         Method that reordered the neighbors of each query with the help of other test items.
+    by : dict of str to dict
+        Scores by other relevance than the class, such as ``{"genus": {"recall_at_1": 0.9, "map_at_r": 0.7}}``: by the
+        name of a level, "labels in common", "levels in common" or "listed pairs".
     """
 
     recall_at: dict[int, float]
@@ -90,6 +94,7 @@ class Scores:
     clusterer: str | None = None
     inertia: float | None = None
     rerank: str | None = None
+    by: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, with each K as a string. NaN becomes null in JSON files; `from_dict` reverses this."""
@@ -120,12 +125,21 @@ class Scores:
             ("MAP@R", self.map_at_r, self.chance.get("map_at_r")),
             ("R-precision", self.r_precision, self.chance.get("r_precision")),
             ("MRR", self.mrr, self.chance.get("mrr")),
+            *self._rows_by(),
             ("NMI (arithmetic)", self.nmi, None),
             ("NMI (geometric)", self.nmi_geometric, None),
             ("AMI", self.ami, None),
             ("Pairwise F1", self.f1, None),
         ]
         return [(name, score, chance) for name, score, chance in found if score is not None]
+
+    def _rows_by(self) -> list[tuple[str, float | None, float | None]]:
+        by_chance = self.chance.get("by", {})
+        return [
+            (f"{NAMES_BY.get(score, score)}, {name}", value, by_chance.get(name, {}).get(score))
+            for name, found in self.by.items()
+            for score, value in found.items()
+        ]
 
     def to_frame(self) -> Any:
         """Return a pandas DataFrame with one row per score: its value, and that of a random ranking or NaN."""
@@ -143,7 +157,7 @@ class Scores:
                 by_chance = ""
                 if chance is not None:
                     by_chance = f"{chance:.4f}"
-                lines.append(f"<tr><td>{name}</td><td>{value:.4f}</td><td>{by_chance}</td></tr>")
+                lines.append(f"<tr><td>{escape(name)}</td><td>{value:.4f}</td><td>{by_chance}</td></tr>")
         lines.append(f"</tbody></table><p>{escape(self.protocol_line())}</p>")
         return "".join(lines)
 
@@ -184,10 +198,11 @@ class Scores:
     def __str__(self) -> str:
         known = [row for row in self.rows() if not isnan(row[1])]
         lines = []
+        wide = max([16, *(len(name) for name, _, _ in known)]) + 2
         if known:
-            lines.append(f"{'score':<18}{'value':>8}{'chance':>9}")
+            lines.append(f"{'score':<{wide}}{'value':>8}{'chance':>9}")
         for name, score, chance in known:
-            line = f"{name:<18}{score:>8.4f}"
+            line = f"{name:<{wide}}{score:>8.4f}"
             if chance is not None:
                 line += f"{chance:>9.4f}"
             lines.append(line)

@@ -18,7 +18,7 @@ from ..data.readers.manifest import ABOUT, LABELS, PART, SIDES, read_columns
 from ..io.sources import MODELS, SourceKind, absolute, kind_by_name, kind_of
 from ..io.uris import shown
 from ..models import Model, load
-from ..models.embedded import distance_of, recorded_distance, refuse_data
+from ..models.embedded import distance_of, recorded_distance, refuse_data, trained_columns
 from ..numerics.types import AnyArray
 from ..quoting import count_of, quoted
 from . import index_lock
@@ -200,9 +200,8 @@ def write_items(
     about: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
     """Embed items, and make an index of them or add them to one. Return one line on what was written."""
-    kind = kind_of(source, *MODELS, SourceKind.EMBEDDINGS)
     model: Model | None = None
-    if kind is SourceKind.EMBEDDINGS:
+    if kind_of(source, *MODELS, SourceKind.EMBEDDINGS) is SourceKind.EMBEDDINGS:
         refuse_data(source, data)
         data = str(source)
         source_about = {"source": "", "weights": ""}
@@ -223,7 +222,8 @@ def write_items(
     # the items that are added
     if not data:
         raise ValueError("DATA: expected the items to embed, for example a folder of images")
-    items = open_items(data, label=label, name=name, skip_bad=skip_bad)
+    read_as = trained_columns(model, data, label, name)
+    items = open_items(data, **read_as, skip_bad=skip_bad)
     names = names_relative_to_index(there.names if old is not None else None, home, items, data)
     if old is not None and items.unnamed:
         check_same_content(old, items, names, set(there.names), model, data)
@@ -240,7 +240,7 @@ def write_items(
     new_about = {
         **source_about,
         **base_folder_metadata(home, out),
-        **about_data(old_about, data_relative_to(data, home), label),
+        **about_data(old_about, data_relative_to(data, home), read_as["label"]),
     }
     if DIMS in dims_about:
         new_about[DIMS] = dims_about[DIMS]

@@ -13,7 +13,7 @@ from .untrusted import read_json
 
 Whole = Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]  # exact as a float
 Number = Whole | float | None
-Part = Whole | float | list[Number] | dict[str, Whole | float | list[Number] | None] | None
+Part = Whole | float | list[Number] | dict[str, Whole | float | list[Number] | dict[str, Number] | None] | None
 Score = Whole | float | str | list[Number] | dict[str, Part] | None
 
 

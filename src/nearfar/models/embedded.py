@@ -15,8 +15,9 @@ from ..data import Dataset
 from ..data.checks.training_items import unseen
 from ..data.dataset import UNKNOWN_CLASS, some
 from ..data.items import embedding_rows, flat_rows, left_out, named_by_paths, open_items, root_of
-from ..data.open import match_classes, of_classes, open_source, same_classes
+from ..data.open import match_classes, of_classes, open_source, read_levels, same_classes
 from ..data.readers.arrays import UNNAMED, read_arrays, read_gallery
+from ..data.readers.manifest import read_columns
 from ..data.readers.texts import text_items
 from ..estimators.fitted import named_columns, nameless
 from ..io.atomic_files import atomic_write
@@ -165,7 +166,10 @@ def embed_source(
         models = {path: load(path) for path in dict.fromkeys((source, *selection.unseen_by))}
         model = models[source]
         learned = {name_of(path): models[path].trained_on for path in selection.unseen_by}
+        selection = replace(selection, **trained_columns(model, selection.data, selection.label, selection.name))
         dataset, gallery = _items_to_embed(source, selection, learned, listed=not labeled, apart=apart)
+        if selection.data is not None:
+            dataset, gallery = _with_levels(model, selection, dataset, gallery)
         rows = np.asarray(model.embed(dataset))
         gallery_rows = None if gallery is None else np.asarray(model.embed(gallery))
     if gallery is not None:
@@ -173,6 +177,31 @@ def embed_source(
     products_by = None if selection.group_by is None else selection.group_score
     distance = distance_of(source, dataset, selection.distance, model)
     return Embedded(dataset, rows, distance, model, gallery, gallery_rows, products_by)
+
+
+def trained_columns(model: Any, data: str | None, label: str | None, name: str | None) -> dict[str, Any]:
+    """Return the columns `label` and `name` of a table: those that are given, else those of the training of a model.
+
+    The latter are used if the table has them.
+    """
+    given = {"label": label, "name": name}
+    learned = {column: getattr(getattr(model, "config_", None), column, None) for column in given}
+    if data is None or not any(learned.values()) or not Path(data).is_file() or not is_table(Path(data)):
+        return given
+    table = read_columns(data)
+    return {role: given[role] or (column if column in table else None) for role, column in learned.items()}
+
+
+def _with_levels(
+    model: Any, selection: Selection, dataset: Dataset, gallery: Dataset | None
+) -> tuple[Dataset, Dataset | None]:
+    """Return items of a table with the levels on which a model was trained, if the table has them all."""
+    levels = getattr(getattr(model, "config_", None), "levels", ())
+    data = str(selection.data)
+    if not levels or not Path(data).is_file() or not is_table(Path(data)) or not {*levels} <= {*read_columns(data)}:
+        return dataset, gallery
+    of = read_levels([data], selection.label or "label", levels)
+    return replace(dataset, class_labels=of), None if gallery is None else replace(gallery, class_labels=of)
 
 
 def items_of(source: Path, selection: Selection) -> Dataset:
@@ -324,7 +353,7 @@ def embed_to(
     if texts:
         dataset = texts_of_pairs(data, label, skip_bad)
     else:
-        dataset = open_items(data, label=label, name=name, skip_bad=skip_bad)
+        dataset = open_items(data, **trained_columns(model, data, label, name), skip_bad=skip_bad)
     embeddings = np.asarray(model.embed(dataset))
     if dims is not None:
         if not 1 <= dims <= embeddings.shape[1]:

@@ -20,7 +20,7 @@ from ..io.cells import write_rows
 from ..quoting import quoted
 from .interval_plot import draw_intervals
 from .plots import Html, Plotter
-from .score_rows import describe, flat_scores
+from .score_rows import BY, describe, flat_scores
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -252,7 +252,8 @@ def compare(
     if not flat:
         raise ValueError("runs: expected at least one objective, got none")
     known = {score for seeds in flat.values() for run in seeds for score in run}
-    usual = [*(CHOSEN_BY + score for score in SHOWN), *SHOWN]
+    by = dict.fromkeys(score for seeds in flat.values() for run in seeds for score in run if BY in score)
+    usual = [*(CHOSEN_BY + score for score in SHOWN), *SHOWN, *by]
     columns = tuple(scores) or tuple(score for score in usual if score in known)
     if not columns:
         raise ValueError(f"runs: have none of the scores {', '.join(SHOWN)}; expected at least one")

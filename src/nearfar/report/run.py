@@ -180,9 +180,7 @@ def read_run(
 
 
 def _raw_name(test: Dataset | None) -> str:
-    if test is not None and test.kind == "row":
-        return "raw rows"
-    return "raw pixels"
+    return "raw pixels" if test is None else test.title_of_raw
 
 
 def choice_of(folder: Path) -> list[str]:
@@ -224,7 +222,7 @@ def _open_test(
     config: Mapping[str, Any], environment: Mapping[str, Any]
 ) -> tuple[Dataset | None, Dataset | None, tuple[str, ...]]:
     """Open the test part of the data. If that fails, the report has no pictures, and gives the reason."""
-    names = ("test_classes", "validation", "seed", "split", "label", "skip_bad", "partial")
+    names = ("test_classes", "validation", "seed", "split", "label", "name", "skip_bad", "partial")
     folder = environment.get("folder")
     test = config.get("test")
     start = Path(folder) if isinstance(folder, str) else None

@@ -17,6 +17,8 @@ MEANINGS = {
     "map_at_r": ("MAP@R", "mean average precision of the R nearest, for R relevant items"),
     "r_precision": ("R-precision", "share of relevant items among the R nearest"),
     "mrr": ("MRR", "mean of 1 / rank of the first relevant item"),
+    "ndcg_at": ("nDCG@{k}", "order of the {k} nearest by their relevance, relative to the best order"),
+    "auc": ("AUC", "share of pairs of a similar and a dissimilar pair of which the similar one is nearer"),
     "nmi": ("NMI, arithmetic", "k-means and classes: mutual information / arithmetic mean of the entropies"),
     "nmi_geometric": ("NMI, geometric", "mutual information / geometric mean of the entropies"),
     "ami": ("AMI", "mutual information adjusted for chance"),
@@ -37,6 +39,8 @@ FACTS = {
 }
 RULES = {"exclude": "left out of the means", "miss": "counted as misses"}  # of queries without a relevant item
 EXTRAS = ("chance", "interval", "intervals")
+BY = " by "
+"""Between a score and what is relevant to it instead of the class, such as a level."""
 
 
 @dataclass(frozen=True)
@@ -64,10 +68,15 @@ def flat_scores(scores: HasScores | Mapping[str, Any] | None) -> dict[str, float
     --------
     >>> flat_scores({"map_at_r": 0.5, "recall_at": {1: 0.8, "2": 0.9}})
     {'map_at_r': 0.5, 'recall_at_1': 0.8, 'recall_at_2': 0.9}
+    >>> flat_scores({"by": {"genus": {"map_at_r": 0.7}}})
+    {'map_at_r by genus': 0.7}
     """
     flat: dict[str, float] = {}
     for key, value in as_mapping(scores).items():
-        if isinstance(value, Mapping) and key not in EXTRAS:
+        if key == "by" and isinstance(value, Mapping):
+            for name, found in value.items():
+                flat.update({f"{score}{BY}{name}": number for score, number in flat_scores(found).items()})
+        elif isinstance(value, Mapping) and key not in EXTRAS:
             flat.update({f"{key}_{k}": float(v) for k, v in value.items() if _is_number(v)})
         elif _is_number(value):
             flat[key] = float(value)
@@ -103,11 +112,16 @@ def score_intervals_of(content: ReportContent) -> Mapping[str, tuple[float, floa
 
 def describe(key: str) -> tuple[str, str] | None:
     """Return name and meaning of a score, or None if it is not a score of this library."""
-    stem, k = split_key(key)
+    score, by, relevance = key.partition(BY)
+    stem, k = split_key(score)
     if stem not in MEANINGS or (k is None) == stem.endswith("_at"):
         return None
     name, meaning = MEANINGS[stem]
-    return name.format(k=k), FIRST.get(key, meaning).format(k=k)
+    name = name.format(k=k)
+    meaning = FIRST.get(score, meaning).format(k=k)
+    if not by:
+        return name, meaning
+    return f"{name}, {relevance}", f"{meaning}; by {relevance}"
 
 
 def split_key(key: str) -> tuple[str, int | None]:
@@ -133,9 +147,10 @@ def facts(content: ReportContent) -> dict[str, str]:
     return texts
 
 
-def _order(key: str) -> tuple[int, int]:
-    stem, k = split_key(key)
-    return list(MEANINGS).index(stem), k or 0
+def _order(key: str) -> tuple[bool, int, int]:
+    score, by, _ = key.partition(BY)
+    stem, k = split_key(score)
+    return bool(by), list(MEANINGS).index(stem), k or 0
 
 
 def _format_value(value: Any) -> str:

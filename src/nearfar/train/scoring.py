@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 import torch
-from scipy.sparse import coo_array
 
 from ..data import Dataset, Task
 from ..data.checks.columns import scale_warning
@@ -31,11 +30,9 @@ from ..deep.networks.tokens import Tokens
 from ..deep.networks.weights import PRETRAINED
 from ..deep.networks.whiten import Whiten
 from ..evaluation.by_class import scores_by_class
-from ..evaluation.graded import ndcg_at_k
 from ..evaluation.protocol import evaluate_queries
 from ..evaluation.retrieval import Retrieval
 from ..evaluation.scores import Scores
-from ..evaluation.verification import verify_pairs
 from ..io.scores_file import FROZEN, RAW, STANDARDIZED
 from ..progress import counted
 from ..quoting import count_of
@@ -53,8 +50,8 @@ from .config import TrainConfig, TrainError
 from .features import Floats, all_rows, cached_features, embed, encode, sizes_of
 from .loading import FLAT_TRUNKS, build_embedder, folder_and_config, network_config
 from .metric import whitened, whitening_note
-from .monitor import graded
 from .pairs import embed_texts, scores_both_ways, text_set
+from .relevance import IN_COMMON, Searched, with_relevance
 from .remarks import course, random_trunk, remarks
 from .run import Run, RunFolder, write_json
 from .rungs.closed_forms import FORMS
@@ -271,11 +268,9 @@ def evaluate_run(
         embedded = {prefix: whitened(metric, rows) for prefix, rows in embedded.items()}
     scores, found = _score_queries(embedded, sets, with_ks, clustering)
     raw = None
-    raw_rows = None
     if task.test.texts is None:
         seen = {prefix: raw_items(items, embedder.scale) for prefix, items in sets.items()}
         raw = _score(seen, sets, with_ks, clustering=False)
-        raw_rows = seen[""]
     if is_frozen:
         frozen: Scores | None = without or scores
         why_not = ""
@@ -290,11 +285,8 @@ def evaluate_run(
     )
     parameters = sum(parameter.numel() for parameter in embedder.trunk.parameters())
     random = random_trunk(config, first_weights(about), parameters)
-    of_pairs = _listed_remark(embedded[""], task.test)
-    of_labels = _labels_remarks(embedded[""], raw_rows, task)
-    found_remarks = tuple(
-        filter(None, (scores.why_unscored(), of_pairs, *of_labels, random, units, why_not, *found_remarks))
-    )
+    counts = _counts_of_relevance(task.test)
+    found_remarks = tuple(filter(None, (scores.why_unscored(), *counts, random, units, why_not, *found_remarks)))
     if without is not None:
         before = f"Recall@1 {without.recall_at[1]:.4f}, MAP@R {without.map_at_r:.4f}"
         form = FORMS.get(str(about.get("form")))
@@ -331,47 +323,17 @@ def _without_metric(
         embedder.metric = metric  # because a `Run` keeps its network
 
 
-def _listed_remark(rows: Floats, test: Dataset) -> str:
-    """Return how well cosines separate the listed pairs of the test; "" without both kinds."""
-    listed = test.listed
-    if listed is None or not {0.0, 1.0} <= set(np.ceil(listed.degree).tolist()):
-        return ""
-    sure = listed.degree >= 0
-    pairs = np.stack([listed.i, listed.j], axis=1)[sure]
-    similar = listed.degree[sure] > 0
-    auc = verify_pairs(rows, pairs, similar).auc
-    counts = f"{np.count_nonzero(similar):,} similar and {np.count_nonzero(~similar):,} dissimilar ones"
-    remark = f"Listed pairs of the test, {counts}: AUC {auc:.4f}"
-    degree = np.maximum(listed.degree, 0)
-    if not ((degree > 0) & (degree < 1)).any():
-        return f"{remark}."
-    n = len(rows)
-    gains = coo_array(
-        (np.tile(degree, 2), (np.append(listed.i, listed.j), np.append(listed.j, listed.i))), shape=(n, n)
-    )
-    return f"{remark}, nDCG@10 by their degrees {ndcg_at_k(rows, gains):.4f}."
-
-
-def _labels_remarks(rows: Floats, raw: Floats | None, task: Task) -> list[str]:
-    """Return the scores by labels in common, and those of each level; none for items with one class each."""
-    labels = task.test.class_labels
-    if labels is None or task.gallery is not None:
-        return []
-    if not labels.levels:
-        shared = graded(rows, task.test)
-        before = "" if raw is None else f" Raw inputs: {graded(raw, task.test)}."
-        what = f"By labels in common, of {shared.queries:,} queries: {shared}.{before}"
-        return [f"{what} The table above counts equal sets of labels only."]
+def _counts_of_relevance(test: Dataset) -> list[str]:
+    """Return what the scores by listed pairs and by labels in common count."""
     found = []
-    for level, name in enumerate(labels.levels[1:], start=1):
-        numbers = labels.at_level(level, task.test.classes)[task.test.labels]
-        scores = evaluate_queries(rows, numbers, clustering=False, groups=task.test.groups)[0]
-        found.append(
-            f"By {name}, {len(np.unique(numbers)):,} in the test: Recall@1 {scores.recall_at[1]:.4f}, "
-            f"MAP@R {scores.map_at_r:.4f}."
-        )
-    shared = graded(rows, task.test)
-    return [*found, f"By the number of levels in common: nDCG@{shared.k} {shared.ndcg:.4f}."]
+    if test.listed is not None:
+        similar = np.count_nonzero(test.listed.degree > 0)
+        dissimilar = np.count_nonzero(test.listed.degree == 0)
+        if similar and dissimilar:
+            found.append(f"Listed pairs of the test: {similar:,} similar and {dissimilar:,} dissimilar ones.")
+    if test.has_label_sets:
+        found.append(f'Scores without the words "{IN_COMMON}" count equal sets of labels only.')
+    return found
 
 
 def _frozen_scores(
@@ -487,10 +449,13 @@ def _score_queries(
 ) -> tuple[Scores, Retrieval]:
     """Return the scores of the rows, and those of each query."""
     how: dict[str, Any] = {"ks": config.ks, "clustering": clustering, "seed": config.seed, "groups": sets[""].groups}
+    searched = None
     if "gallery_" in sets:
         gallery = sets["gallery_"]
         how |= {"gallery": rows["gallery_"], "gallery_labels": gallery.labels, "gallery_groups": gallery.groups}
-    return evaluate_queries(rows[""], sets[""].labels, **how)
+        searched = Searched(gallery, rows["gallery_"])
+    scores, found = evaluate_queries(rows[""], sets[""].labels, **how)
+    return with_relevance(scores, sets[""], rows[""], searched), found
 
 
 def _write_arrays(path: Path, embedded: dict[str, Floats], sets: dict[str, Dataset]) -> None:

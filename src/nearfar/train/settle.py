@@ -146,9 +146,17 @@ def _of_the_data(config: TrainConfig, task: Task, known: KnownPairs | KnownSets 
     found["precision"] = precision_of(config)
     if config.freeze_bn is None:
         found["freeze_bn"] = config.starts_pretrained or config.lora is not None
+    if "batch_size" not in config.given and _draws_each_once(config, task.train):
+        found["batch_size"] = min(config.batch_size, len(task.train))
+        config = config.replace(batch_size=found["batch_size"])
     if config.steps is not None:
         found["epochs"] = ceil(config.steps / len(sampler_of(config, task.train, known)))
     return found
+
+
+def _draws_each_once(config: TrainConfig, train: Dataset) -> bool:
+    """Return whether a batch holds no item twice, so that it cannot be larger than the training items."""
+    return config.sampler == "random" or (config.sampler == "auto" and train.has_label_sets)
 
 
 def resumed_settings(config: TrainConfig, begun: TrainConfig) -> TrainConfig:

@@ -20,7 +20,7 @@ from ..index.searching import check_group_column
 from ..io.cells import write_table
 from ..io.sources import MODELS, SourceKind, kind_of
 from ..models import load
-from ..models.embedded import Selection, distance_of, embed_source, recorded, refuse_data
+from ..models.embedded import Selection, distance_of, embed_source, recorded, refuse_data, trained_columns
 from .search_results import classes_of
 
 if TYPE_CHECKING:
@@ -152,8 +152,8 @@ def opened(data: str, selection: Selection) -> Dataset:
 
 def of_model(source: Path, data: str, selection: Selection) -> Collected:
     """Embed items."""
-    dataset = opened(data, selection)
     model = load(source)
+    dataset = opened(data, replace(selection, **trained_columns(model, data, selection.label, selection.name)))
     root = root_of(data)
     folder = root if named_by_paths(dataset, data) and root.is_dir() else None
     return Collected(dataset, np.asarray(model.embed(dataset)), model.distance, folder, numbers_of(dataset))

@@ -243,6 +243,7 @@ def _scored(title: str, embedded: Embedded, how: dict[str, Any]) -> Scored:
     dataset = embedded.dataset
     how = how | {"gallery_labels": embedded.gallery_labels} | embedded.groups()
     scores = evaluate_embeddings(embedded.rows, dataset.labels, gallery=embedded.gallery_rows, **how)
+    scores = _with_relevance(scores, embedded, embedded.rows, embedded.gallery_rows)
     if embedded.model is None:
         return Scored(title, embedded.about(), embedded, scores, None)
     about = embedded.about() + reconstruction(embedded.model, dataset, "these items")
@@ -265,7 +266,21 @@ def _raw_scores(embedded: Embedded, how: dict[str, Any]) -> Scores | None:
     gallery = None if embedded.gallery is None else _flat(embedded.gallery)
     if rows is None or (gallery is None) != (embedded.gallery is None):
         return None
-    return evaluate_embeddings(rows, embedded.dataset.labels, gallery=gallery, **how, clustering=False)
+    scores = evaluate_embeddings(rows, embedded.dataset.labels, gallery=gallery, **how, clustering=False)
+    return _with_relevance(scores, embedded, rows, gallery)
+
+
+def _with_relevance(scores: Scores, embedded: Embedded, rows: AnyArray, gallery_rows: AnyArray | None) -> Scores:
+    """Return scores with those by labels in common, by level and of listed pairs, if items have these."""
+    dataset = embedded.dataset
+    if dataset.class_labels is None and dataset.listed is None:
+        return scores
+    from ..train.relevance import Searched, with_relevance  # for start-up time
+
+    searched = None
+    if embedded.gallery is not None and gallery_rows is not None:
+        searched = Searched(embedded.gallery, gallery_rows)
+    return with_relevance(scores, dataset, rows, searched)
 
 
 def _flat(dataset: Dataset) -> np.ndarray[Any, Any] | None:

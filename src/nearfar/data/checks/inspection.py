@@ -15,7 +15,7 @@ import numpy as np
 from ...labels import spelled_alike
 from ...progress import counted
 from ...quoting import count_of
-from ..dataset import BadItemError, DataError, Dataset, Kind, Named, Task, held_out_count, some
+from ..dataset import BadItemError, DataError, Dataset, Kind, Named, Task, as_text, held_out_count, some
 from ..open import (
     CLOSED,
     DRAWN,
@@ -25,7 +25,9 @@ from ..open import (
     open_dataset,
     open_source,
     open_task,
+    read_levels,
     repeated_classes,
+    with_levels,
 )
 from .columns import remarks_on_columns, remarks_on_gallery, remarks_on_groups
 
@@ -50,6 +52,20 @@ class Part:
     least: int
     median: float
     most: int
+
+
+@dataclass(frozen=True)
+class NameCounts:
+    """How many names of a level, or how many labels of sets, are in training and validation, in the test, in both."""
+
+    level: str
+    learned: int
+    tested: int
+    both: int
+
+    def __str__(self) -> str:
+        unseen = f", {self.both:,} of them also in training" if self.both else ""
+        return f"{self.level}: {self.learned:,} in training and validation, {self.tested:,} in the test{unseen}"
 
 
 @dataclass(frozen=True)
@@ -81,6 +97,8 @@ class Inspection:
         Sentences on problems, and what to do about them; empty if none was found.
     protocol : str
         The sentence that a run on these data prints; empty if they cannot be made a task.
+    levels : tuple of NameCounts
+        Counts of each level above the classes, or of the labels if items have sets of labels.
     """
 
     name: str
@@ -94,6 +112,7 @@ class Inspection:
     leaked: tuple[str, ...]
     remarks: tuple[str, ...]
     protocol: str
+    levels: tuple[NameCounts, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain data, for a .json file."""
@@ -151,6 +170,7 @@ def inspect_data(
     split: Split = "classes",
     label: str | None = None,
     name: str | None = None,
+    levels: Sequence[str] = (),
     partial: bool = False,
     skip_bad: bool = False,
 ) -> Inspection:
@@ -175,6 +195,8 @@ def inspect_data(
     name : str, optional
         Column of a table that holds the names of its rows. By default, `name`, or a column such as `id`, `sku`,
         `item_id` or `uid` whose cells are different.
+    levels : sequence of str
+        Columns of a table with what each class belongs to, the finest level first.
     partial : bool
         Whether an official archive may be incomplete.
     skip_bad : bool
@@ -191,6 +213,10 @@ def inspect_data(
     DataError
         If the source cannot be opened at all.
     """
+    of_levels = None
+    if levels:
+        tables = [as_text(one) for one in (source, test) if one is not None]
+        of_levels = read_levels(tables, label or "label", levels)
     why = ""
     try:
         how: dict[str, Any] = {"validation": validation, "split": split}
@@ -200,6 +226,8 @@ def inspect_data(
         if test is not None or test_classes or split == "rows":
             raise
         task, why = unsplit_task(source, error, label=label, name=name, skip_bad=skip_bad)
+    if of_levels is not None:
+        task = with_levels(task, of_levels)
     parts = {role: Read.of(part) for role, part in parts_by_role(task, bool(why)).items() if len(part)}
     shapes = [shape for read in parts.values() for shape in read.shapes]
     groups = equal_items(parts)
@@ -217,6 +245,7 @@ def inspect_data(
         leaked=tuple(item.name for items in groups for item in leaks(items)),
         remarks=(),
         protocol="" if why else task.protocol,
+        levels=tuple(counted_names(task)),
     )
     shaped = remarks_on_shapes(task.train.kind, parts.values())
     columns = (*remarks_on_columns(task.train), *remarks_on_gallery(task), *remarks_on_groups(task))
@@ -258,6 +287,30 @@ def parts_by_role(task: Task, alone: bool) -> dict[str, Dataset]:
     parts = {"train": task.train, "validation": task.validation}
     parts |= {"test": task.test} if task.gallery is None else {"query": task.test, "gallery": task.gallery}
     return {role: part for role, part in parts.items() if part is not None}
+
+
+def counted_names(task: Task) -> Iterator[NameCounts]:
+    """Yield the counts of each level, or of the labels in sets."""
+    labels = task.train.class_labels
+    if labels is None:
+        return
+    learned = _labels_in(task.train) + _labels_in(task.validation)
+    tested = _labels_in(task.test)
+    if not labels.levels:
+        yield _counts("labels", {one for names in learned for one in names}, {one for names in tested for one in names})
+    for level, name in list(enumerate(labels.levels))[1:]:
+        yield _counts(name, {names[level] for names in learned}, {names[level] for names in tested})
+
+
+def _labels_in(part: Dataset | None) -> list[tuple[str, ...]]:
+    """Return the labels of each class of a part, and none of a part without items."""
+    if part is None or part.class_labels is None:
+        return []
+    return [part.class_labels.of[part.classes[number]] for number in np.unique(part.labels)]
+
+
+def _counts(level: str, learned: set[str], tested: set[str]) -> NameCounts:
+    return NameCounts(level, len(learned), len(tested), len(learned & tested))
 
 
 def equal_items(parts: dict[str, Read]) -> list[list[Item]]:
@@ -377,7 +430,9 @@ def shown(groups: Sequence[Sequence[str]]) -> str:
 
 
 def remarks_on_classes(found: Inspection, task: Task) -> Iterator[str]:
-    """Yield remarks on single classes."""
+    """Yield remarks on single classes; a set of labels is none, because it shares labels with others."""
+    if task.train.has_label_sets:
+        return
     both = repeated_classes(task.train, task.validation, task.test)
     if both and CLOSED not in task.protocol:
         if task.validation is None:

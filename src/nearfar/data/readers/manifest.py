@@ -26,7 +26,7 @@ from .files import Files, FolderFiles
 from .folder import ROLES
 from .ids import ids_of, is_id, not_ids
 from .media import ENDINGS, FileKind, files_of_a_kind, source_of_files
-from .pair_tables import are_paths, classes_of, items_of, listed_of, lists_pairs, read_rows
+from .pair_tables import are_paths, classes_of, columns_used, items_of, listed_of, lists_pairs, read_rows, split_by_rows
 from .parquet import read_parquet
 from .saved_datasets import columns_and_images, read_feather, read_saved
 from .text_tables import header_advice, read_text_table, unpacked_name
@@ -230,22 +230,36 @@ def _source(
 def _listed_source(path: Path, table: Table, *, image_size: int | None, skip_bad: bool) -> Source:
     """Make a source from a table of pairs, whose items are texts or images."""
     rows = read_rows(path, table)
-    names = items_of(rows)
+    notes = []
+    unused = [name for name in table if name not in (*columns_used(table), "split")]
+    if unused:
+        notes.append(f"columns not used: {some(unused, 3)}")
+    split = {name: table[name] for name in table if name == "split"}
+    roles_of_rows = _roles(path, split) if split else None
+    if roles_of_rows is None:
+        names = items_of(rows)
+    else:
+        rows, part, left_out = split_by_rows(path, rows, roles_of_rows)
+        names = items_of(rows)
+        split |= {"split": [part[name] for name in names]}
+        notes += left_out
     listed = listed_of(path, rows, names)
     classes = classes_of(listed, names)
     if are_paths(table):
         reading: dict[str, Any] = {"image_size": image_size, "skip_bad": skip_bad}
-        source = _images_source(path, {"path": names}, classes, None, None, None, **reading)
+        source = _images_source(path, {"path": names, **split}, classes, None, None, None, **reading)
     else:
-        source = Source(text_items(name_of(path), names, classes))
+        roles = _roles(path, split) if split else None
+        given = None if roles is None else np.asarray(roles, dtype=np.str_)
+        source = Source(text_items(name_of(path), names, classes), given, _split(path, split))
     items = source.items
     if len(items) < len(names):  # some images could not be decoded
         kept = set(items.names)
         listed_there = listed.subset(np.array([name in kept for name in names]).nonzero()[0], len(names))
     else:
         listed_there = listed
-    note = f"{count_of(len(listed), 'pair')} listed; a class is what similar pairs connect"
-    return replace(source, items=replace(items, listed=listed_there, notes=(*items.notes, note)))
+    notes.append(f"{count_of(len(listed), 'pair')} listed; a class is what similar pairs connect")
+    return replace(source, items=replace(items, listed=listed_there, notes=(*items.notes, *notes)))
 
 
 def _labeled(table: Table, place: str | None) -> tuple[Table, tuple[str, ...]]:

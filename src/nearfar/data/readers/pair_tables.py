@@ -6,13 +6,14 @@
     query,document,relevance        queries with documents of some relevance, 0, 1, 2, ...
 
 The items are the different cells: texts, or images where cells are paths of image files. Items that similar pairs
-connect are one class, so that whole classes are held out and no item of the test is seen in training.
+connect are one class, so that whole classes are held out and no item of the test is seen in training. A column `split`
+says which rows are those of the training, the validation and the test instead.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +33,19 @@ ENDS = (
     ("anchor", "positive"),
     ("query", "document"),
     ("query", "positive"),
+    ("query", "answer"),
+    ("question", "answer"),
     ("text1", "text2"),
     ("sentence1", "sentence2"),
+    ("question1", "question2"),
     ("path1", "path2"),
     ("item1", "item2"),
 )
-"""Columns of the two items of a pair. Of the first three, items that are not listed together are dissimilar."""
-ASYMMETRIC = 3
-DEGREES = ("similar", "relevance", "score")
+"""Columns of the two items of a pair. Of the first five, items that are not listed together are dissimilar."""
+ASYMMETRIC = 5
+DEGREES = ("similar", "relevance", "score", "is_duplicate")
+LABEL = "label"
+"""A column of 1 and 0 that data sets of pairs have instead; with other cells it is no degree."""
 NEGATIVES = ("negative", "negatives")
 MINED = ("name", "negative")
 """Columns of the table that `nearfar suspects --negatives` writes."""
@@ -103,18 +109,42 @@ def read_rows(path: Path, table: Table) -> PairRows:
         known = "; ".join(",".join(names) for names in (*ENDS, MINED))
         raise DataError(f"{path}: expected the columns of pairs, such as {known}; it has {','.join(table)}")
     first, second = (_cells(path, table[name], name) for name in ends)
-    degrees = next((name for name in DEGREES if name in table), None)
+    degrees = _column_of_degrees(table)
     if degrees is None:
         degree = np.ones(len(first), dtype=np.float32)
     else:
         degree = _degrees(path, table[degrees], degrees)
     negatives: list[list[tuple[str, float]]] = [[] for _ in first]
-    for column in table:
-        if column in NEGATIVES or column.rstrip("0123456789").rstrip("_") == "negative":
-            for row, cell in enumerate(table[column]):
-                negatives[row] += [(name, 0.0) for name in _several(cell)]
+    for column in filter(_has_negatives, table):
+        for row, cell in enumerate(table[column]):
+            negatives[row] += [(name, 0.0) for name in _several(cell)]
     by_class = degrees is None or ENDS.index(ends) < ASYMMETRIC
     return PairRows(list(zip(first, second, strict=True)), degree, negatives, by_class)
+
+
+def columns_used(table: Table) -> list[str]:
+    """Return the columns of a table of pairs that are read."""
+    degrees = _column_of_degrees(table)
+    return [*(_ends(table) or ()), *([] if degrees is None else [degrees]), *filter(_has_negatives, table)]
+
+
+def _column_of_degrees(table: Table) -> str | None:
+    named = next((name for name in DEGREES if name in table), None)
+    if named is None and LABEL in table and {_word(cell) for cell in table[LABEL]} <= {0.0, 1.0}:
+        return LABEL
+    return named
+
+
+def _has_negatives(column: str) -> bool:
+    return column in NEGATIVES or column.rstrip("0123456789").rstrip("_") == "negative"
+
+
+def _word(cell: Any) -> float | None:
+    """Return a cell as a degree; None if it is neither a number nor a word such as "yes"."""
+    word = WORDS.get(str(cell).lower())
+    if word is not None:
+        return word
+    return float(cell) if _is_number(cell) else None
 
 
 def _mined(path: Path, table: Table) -> PairRows:
@@ -147,12 +177,12 @@ def _degrees(path: Path, column: Sequence[Any], name: str) -> NDArray[np.float32
     """Return degrees in [0, 1]: the largest becomes 1; -1 beside 1 means dissimilar, as in `DeepMetric`."""
     found = np.empty(len(column))
     for row, cell in enumerate(column):
-        word = WORDS.get(str(cell).lower())
-        if word is None and not _is_number(cell):
+        degree = _word(cell)
+        if degree is None:
             raise DataError(
                 f"{path}: column {quoted(name)} has {quoted(cell)} in row {row + 1}; expected 1 or 0, or a degree"
             )
-        found[row] = float(cell) if word is None else word
+        found[row] = degree
     if set(found.tolist()) <= {-1.0, 1.0}:
         found = np.maximum(found, 0)
     wrong = ~np.isfinite(found) | (found < 0)
@@ -168,6 +198,52 @@ def _is_number(cell: Any) -> bool:
     except (TypeError, ValueError, OverflowError):
         return False
     return True
+
+
+PARTS = ("train", "validation", "test")
+"""Roles of the rows of a table of pairs; an item belongs to the last part in which a row names it."""
+
+
+def split_by_rows(path: Path, rows: PairRows, roles: Sequence[str]) -> tuple[PairRows, dict[str, str], list[str]]:
+    """Return the rows that lie within one part, the part of each item, and notes on what is left out.
+
+    No item is in two parts: of the rows of an earlier part, those that pair an item of a later one are left out, and
+    such negatives are.
+
+    Raises
+    ------
+    DataError
+        If a row has another role, or no training row or no test row is left.
+    """
+    wrong = next((role for role in roles if role not in PARTS), None)
+    if wrong is not None:
+        raise DataError(f"{path}: a table of pairs has rows of {wrong}; expected a split of {', '.join(PARTS)}")
+    part: dict[str, str] = {}
+    for ends, negatives, role in zip(rows.ends, rows.negatives, roles, strict=True):
+        for name in (*filter(None, ends), *(name for name, _ in negatives)):
+            if PARTS.index(role) >= PARTS.index(part.get(name, role)):
+                part[name] = role
+    kept = [
+        row
+        for row, (ends, role) in enumerate(zip(rows.ends, roles, strict=True))
+        if all(part[name] == role for name in filter(None, ends))
+    ]
+    inside = [[(name, value) for name, value in rows.negatives[row] if part[name] == roles[row]] for row in kept]
+    for role in ("train", "test"):
+        if not any(roles[row] == role for row in kept):
+            raise DataError(
+                f"{path}: no {role} row has items of its own; expected rows of train and of test in the column split, "
+                "which share no item"
+            )
+    notes = []
+    if len(kept) < len(rows.ends):
+        left_out = count_of(len(rows.ends) - len(kept), "row")
+        notes.append(f"{left_out} with an item of validation or test left out of the parts before")
+    negatives_left_out = sum(len(rows.negatives[row]) for row in kept) - sum(map(len, inside))
+    if negatives_left_out:
+        notes.append(f"{count_of(negatives_left_out, 'negative')} of validation or test left out of the parts before")
+    chosen = replace(rows, ends=[rows.ends[row] for row in kept], degree=rows.degree[kept], negatives=inside)
+    return chosen, part, notes
 
 
 def items_of(rows: PairRows) -> list[str]:

@@ -56,7 +56,7 @@ class RandomBatchSampler(BatchSampler):
         self.drop_last = drop_last
         self.chances = None if weights is None else chances_of(weights, self.samples)
         if self.samples < batch_size:
-            raise ValueError(f"batch_size: {batch_size} is more than the {self.samples} samples")
+            raise ValueError(f"batch_size: {batch_size} is more than the {self.samples} items")
 
     def plan(self, rng: np.random.Generator) -> Ints:
         if self.chances is None:
