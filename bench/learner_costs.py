@@ -6,7 +6,7 @@
     python bench/learner_costs.py --only LMNN --sizes 16000x20 1000000x20
 
 Rows are drawn: ten classes, each a normal cloud whose center lies in ten of the features, so that classes overlap and
-half of the features say nothing. Learners have their default settings, kernel forms whose default is more also 500
+half of the features are noise. Learners have their default settings, kernel forms whose default is more also 500
 landmarks. Each fit runs in a separate process, forked from one that has imported the library, on one thread. A number
 is the mean CPU time (user and system) of as many fits as take 0.2 s; MB what resident memory rose by at most with the
 largest rows that were fitted in time, the rows themselves left out. "-" is a fit that did not end in time, and larger

@@ -39,7 +39,7 @@ Value = Callable[[Tensor, Tensor], Tensor]
 
 
 class Case(NamedTuple):
-    """Ours and theirs under one heading; `note` says why they differ, "" that they are equal."""
+    """Ours and theirs under one heading; `note` is why they differ, "" that they are equal."""
 
     name: str
     ours: Callable[[], Any]

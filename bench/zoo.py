@@ -308,7 +308,7 @@ def trained_cell(member: Member, split: int, minutes: float | None, folder: Path
 
 
 def kept_of(folder: Path) -> str:
-    """Return what a run keeps, such as "frozen-form", as its checkpoint says; "trained" of a trained network."""
+    """Return what a run keeps, such as "frozen-form", as in its checkpoint; "trained" of a trained network."""
     return str(read_about(folder / "best.safetensors").get("kept", "trained"))
 
 

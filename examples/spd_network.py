@@ -4,7 +4,7 @@
     python examples/spd_network.py [FIGURE.png]
 
 Each 8 x 8 digit becomes a 13 x 13 covariance matrix: every pixel has 13 features (its place, products of the places,
-its intensity, gradients and curvatures), and the matrix says how they vary together. Three nearest neighbors vote for
+its intensity, gradients and curvatures), and the matrix holds how they vary together. Three nearest neighbors vote for
 the digit. They are found in three ways: by the entries of the matrices, by the logarithms of the matrices, and by the
 embeddings of a network of BiMap, ReEig and LogEig layers, whose bilinear weights stay orthonormal. The script takes
 about 10 seconds on one core. With a file name, it also draws a figure (this needs matplotlib).

@@ -393,7 +393,7 @@ def test_embeddings_of_a_learner_are_compared_as_the_learner_compares_them(
     file, embedded = tmp_path / "rca.safetensors", tmp_path / "rca.npz"
     words = ["fit", rows, "RCA(n_components=2)", "-o", file, "--distance", distance]
     code, out, _ = run(capsys, monkeypatch, *words)
-    assert (code, f"Compared by {distance} distance, as --distance says." in out) == (0, True)
+    assert (code, f"Compared by {distance} distance, the one of --distance." in out) == (0, True)
     assert run(capsys, monkeypatch, "embed", file, rows, "-o", embedded)[0] == 0
     scores = [run(capsys, monkeypatch, "evaluate", *source)[1] for source in ((file, rows, "--all"), (embedded,))]
     table = slice(2, 12)

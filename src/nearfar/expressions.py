@@ -135,7 +135,7 @@ Tree = TypeVar("Tree", Node, tuple[Node, ...])
 
 
 def parse(text: str, expected: str = "a name with settings such as Name(setting=1)") -> Node:
-    """Read a text; `expected` says in an error what it should have been.
+    """Read a text; `expected` is what it should have been, for an error.
 
     Raises
     ------

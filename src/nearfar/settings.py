@@ -92,7 +92,7 @@ def parameters_of(kind: Any) -> dict[str, Parameter]:
 
 
 def check_settings(estimator: Any) -> None:
-    """Raise a ValueError for a setting that is not what its annotation says; methods check the bounds of numbers."""
+    """Raise a ValueError for a setting that has not the type in its annotation; methods check bounds of numbers."""
     kind: Any = type(estimator)
     for name, parameter in parameters_of(kind).items():
         wrong = type_error_message(parameter, getattr(estimator, name, None))

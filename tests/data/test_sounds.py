@@ -144,7 +144,7 @@ def claiming(frames):
 
 
 @pytest.mark.parametrize(
-    ("frames", "words"), [(2**36 - 1, "lasts 71,583 minutes, as its header says"), (SOUND_RATE * 500, "")]
+    ("frames", "words"), [(2**36 - 1, "lasts 71,583 minutes by its header"), (SOUND_RATE * 500, "")]
 )
 def test_a_claimed_length_takes_no_memory(frames, words):
     data = claiming(frames)

@@ -58,7 +58,7 @@ def test_a_network_of_images_is_exported(images_run, tmp_path, capsys, monkeypat
         np.testing.assert_allclose(found, expected[:n], atol=1e-4 * np.abs(expected).max())
     told = json.loads(ort.InferenceSession(path).get_modelmeta().custom_metadata_map["about"])
     assert (told["size"], told["channels"], told["distance"]) == (28, 1, "cosine")
-    assert "upright as EXIF says, 16-bit grays by their upper byte, transparent pixels on white" in told["pixels"]
+    assert "upright by their EXIF, 16-bit grays by their upper byte, transparent pixels on white" in told["pixels"]
     assert [file.name for file in tmp_path.iterdir()] == ["digits.onnx"]
 
 

@@ -270,7 +270,7 @@ class PairLearner(LikeMetricLearn):
         return float(roc_auc_score(y, self.decision_function(pairs)))
 
     def set_threshold(self, threshold: float) -> Any:
-        """Set the distance up to which `predict` says similar."""
+        """Set the distance up to which points are similar for `predict`."""
         check_is_fitted(self, "components_")
         try:
             self.threshold_ = float(threshold)

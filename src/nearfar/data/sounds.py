@@ -124,7 +124,7 @@ class _Opened:
             problem = "has no samples"
         elif self.seconds > LONGEST_SOUND:
             limit = f"cut it into pieces of at most {LONGEST_SOUND / 60:.0f} minutes"
-            problem = f"lasts {self.seconds / 60:,.0f} minutes, as its header says; {limit}"
+            problem = f"lasts {self.seconds / 60:,.0f} minutes by its header; {limit}"
         if problem:
             self.file.close()
             raise BadSoundError(f"{self.name}: {problem}")
@@ -134,7 +134,7 @@ class _Opened:
         self.file.close()
 
     def pieces(self) -> list[Wave]:
-        """Return the mean of the channels in pieces; raise a BadSoundError where fewer come than the header says."""
+        """Return the mean of the channels in pieces; raise a BadSoundError where fewer come than are in the header."""
         found: list[Wave] = []
         count = 0
         try:

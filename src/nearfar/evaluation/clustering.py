@@ -284,7 +284,7 @@ def _expected_cells(a: int, b: Ints, n: int) -> Array:
         sum_x P(x) (x / n) log(n x / (a b))
         P(x) = a! b! (n - a)! (n - b)! / (n! x! (a - x)! (b - x)! (n - a - b + x)!)
     """
-    # all x of all sizes b in one array; `at` says to which of them each belongs
+    # all x of all sizes b in one array; `at` is the one of them to which each belongs
     low = np.maximum(1, a + b - n)
     length = np.minimum(a, b) - low + 1
     at = np.repeat(np.arange(len(b)), length)

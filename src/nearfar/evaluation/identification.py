@@ -154,7 +154,7 @@ def identify(
             lacking = "a class in the gallery"
         raise ValueError(
             f"identification needs queries of known and of unknown classes; none of the {len(x)} is of {lacking}: "
-            "expected queries and a gallery, such as a table whose column split says query or gallery"
+            "expected queries and a gallery, such as a table whose column split has query and gallery"
         )
     d, at = nearest(x, y, 1, distance=distance, exclude_self=alone, hidden=hidden)
     d[n_hidden == len(y)] = np.inf  # no item is left to find

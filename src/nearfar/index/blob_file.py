@@ -5,7 +5,7 @@ after a bit of the file has flipped. Therefore every blob has a digest of its ke
 number of all the others and the sum of their digests. A blob is found by its kind and its number within the kind.
 
 A file may come from a stranger. It must have exactly one table, without views, triggers or generated columns, and
-SQLite trusts nothing that its schema says. What is read from it is never larger than the file itself.
+SQLite trusts nothing in its schema. What is read from it is never larger than the file itself.
 """
 
 from __future__ import annotations

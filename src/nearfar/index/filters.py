@@ -292,7 +292,7 @@ class _FilterParser(Parser):
         if self.token.kind != "string":
             raise self._error("expected a text in quotes")
         value = self._literal()
-        assert isinstance(value, str)  # as its token says
+        assert isinstance(value, str)  # by the kind of its token
         return value
 
     def _literal(self) -> Value:

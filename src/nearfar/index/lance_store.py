@@ -602,7 +602,7 @@ def _named(names: Sequence[str]) -> str:
 
 
 def _arrow(records: Records, extreme: Bools | None) -> Any:
-    """Return items as a table of Arrow; `extreme` says which of them LanceDB cannot compare, if that may happen."""
+    """Return items as a table of Arrow; `extreme` marks those that LanceDB cannot compare, if there may be any."""
     import pyarrow
 
     d = records.embeddings.shape[1]

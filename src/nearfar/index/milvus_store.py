@@ -2,8 +2,9 @@
 
 The collection NAME of the address holds one row, which says what made the items, in which collection they are, NAME_
 and eight hexadecimal digits, and the number of the last change. Writing that row is the one step that makes a change
-count. A row of an item says from which change on it counts, and until which: a change adds rows that do not count yet,
-and notes in others when they will not count any more. The next change removes what one has left that was not completed.
+count. A row of an item has the numbers of the changes from which and until which it counts: a change adds rows that do
+not count yet, and notes in others when they will not count any more. The next change removes what one has left that was
+not completed.
 
 Milvus has no nulls that all its versions compare alike. A missing number is therefore a number that no column has,
 `MISSING`, which every condition leaves out; a missing text is empty.
@@ -576,7 +577,7 @@ def _make_items(client: Any, address: Address, state: dict[str, Any], count: int
 def _send(client: Any, address: Address, state: Mapping[str, Any], records: Records, places: Mapping[str, int]) -> None:
     """Send items, which count from the change of the state on; columns that they lack get missing values.
 
-    `places` says for the items that they replace whether the key of the old row ends in 0 or 1.
+    `places` is for each item that they replace the 0 or 1 in which the key of the old row ends.
     """
     _check_lengths(records)
     n = len(records)

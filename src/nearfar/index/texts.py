@@ -56,7 +56,7 @@ class Texts:
             numbers = np.frombuffer(part[: len(part) // OFFSET.itemsize * OFFSET.itemsize], dtype=OFFSET)
             count = int(numbers[0]) if len(numbers) else -1
             if not 0 <= count < len(numbers):
-                raise ValueError("texts that are shorter than their number says")
+                raise ValueError("there are fewer texts than their number")
             size = len(part) - OFFSET.itemsize * (count + 1)
             offsets = np.concatenate([[0], numbers[1 : count + 1]]).astype(np.int64)
             if offsets[-1] != size or (np.diff(offsets) < 0).any():

@@ -33,7 +33,7 @@ ADVICE = {
 
 
 def kind_by_name(source: str | os.PathLike[str]) -> SourceKind | None:
-    """Return what the name alone says that a source is; None if that depends on what is there.
+    """Return the kind of a source by its name alone; None if that depends on what is there.
 
     >>> kind_by_name("photos.index").name, kind_by_name("timm:vit_small").name, kind_by_name("runs/photos")
     ('INDEX', 'ENCODER', None)

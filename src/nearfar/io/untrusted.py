@@ -183,7 +183,7 @@ def read_file(path: str | os.PathLike[str], most: int | None = None) -> bytes:
     Raises
     ------
     OSError
-        If the file does not exist, is not regular, or is larger than `most`; `strerror` says which.
+        If the file does not exist, is not regular, or is larger than `most`; `strerror` is why.
     """
     with open_regular(path) as file:
         return file.read() if most is None else read_stream(file, most)
@@ -195,7 +195,7 @@ def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
     Raises
     ------
     OSError
-        If the file does not exist, or is not regular; `strerror` says which.
+        If the file does not exist, or is not regular; `strerror` is why.
     """
     # opening a pipe without a writer would block
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))

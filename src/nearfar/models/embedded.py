@@ -281,7 +281,7 @@ def with_classes(dataset: Dataset) -> Dataset:
 def distance_of(source: Path, items: Dataset, asked: str | None = None, model: Model | None = None) -> str:
     """Return the distance that compares items: the one that was `asked` for, else that of the model or of the file.
 
-    A file of embeddings that states none is compared as `usual_distance` says.
+    A file of embeddings that states none is compared by `usual_distance`.
     """
     known = recorded_distance(source) if model is None else model.distance
     return asked or known or usual_distance(items)

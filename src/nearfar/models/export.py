@@ -35,7 +35,7 @@ __all__ = ["export_learner", "export_run", "tokenizer_beside"]
 ITEMS = 3  # of the trial; another number than the network is traced with
 TRIED_TOKENS = 7  # of a text of the trial, if the network takes as many
 PIXELS = (
-    "upright as EXIF says, 16-bit grays by their upper byte, transparent pixels on white, RGB or gray by `channels`; "
+    "upright by their EXIF, 16-bit grays by their upper byte, transparent pixels on white, RGB or gray by `channels`; "
     "{sides} to `resize`, {interpolation} and antialiased; then the central square of `size`"
 )
 SMALLEST_QUANTIZED = 256  # numbers of a weight that is stored in 8 bits: smaller ones save nothing

@@ -56,8 +56,7 @@ class Model(Protocol):
     def embed(self, items: Any, *, prompt: Literal["query", "document"] | None = None) -> AnyArray:
         """Return the embeddings (n, d) of items: a `Dataset`, rows, images, texts, paths of images, or a source.
 
-        If a model of texts puts other words in front of queries than in front of documents, `prompt` says which they
-        are.
+        If a model of texts puts other words in front of queries than in front of documents, `prompt` chooses them.
         """
         ...
 

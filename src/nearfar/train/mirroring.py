@@ -1,4 +1,4 @@
-"""Whether mirrored images still are of their class, as features of the pretrained trunk say before the training.
+"""Whether mirrored images still are of their class, by features of the pretrained trunk before the training.
 
 A mirrored face or product is one; a mirrored letter may be another letter, or none. Each image and its mirror image
 search all other images: if the mirror images find clearly less of their class, they are no examples of it.

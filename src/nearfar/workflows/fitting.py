@@ -130,7 +130,7 @@ def set_distance(learner: Any, asked: str | None) -> str:
     """Set the distance of a fitted learner; return a sentence on why it is this one."""
     if asked is not None:
         learner.set_distance(asked)
-        return f"Compared by {asked} distance, as --distance says."
+        return f"Compared by {asked} distance, the one of --distance."
     if learner.distance_ != "euclidean":  # all other learners leave the choice to the rows
         return f"Compared by {learner.distance_} distance, for which {type(learner).__name__} is made."
     learner.set_distance(learner.distance_of_rows_)

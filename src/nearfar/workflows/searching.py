@@ -85,6 +85,6 @@ def count_text(found: Found, k: int) -> str:
         without = int((found.counts_within == 0).sum())
         return f"up to {count} within {found.within:g}; {without:,} {'has' if without == 1 else 'have'} none"
     few = int((found.counts < k).sum())
-    if few and few < total:  # else the number says it
+    if few and few < total:  # else the first number does
         count += f"; {few:,} {'has' if few == 1 else 'have'} fewer, at least {found.counts.min()}"
     return count

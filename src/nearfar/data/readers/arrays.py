@@ -29,7 +29,7 @@ DATA = ("X", "x", "embeddings")
 LABELS = ("y", "labels")
 GALLERY = "gallery_"
 UNNAMED = "unnamed"
-"""An array of this name says that `names` are positions, in a file that `nearfar embed` wrote."""
+"""An array of this name marks `names` as positions, in a file that `nearfar embed` wrote."""
 TOO_LARGE = "values above 3.4e38, the largest float32"
 
 DAMAGED = (*BROKEN, MemoryError, OverflowError, RecursionError, SyntaxError, TokenError, TypeError, LookupError)

@@ -1,4 +1,4 @@
-"""What the folder of a text model says about its embeddings: prompt, tokens, pooling, and the layers that follow.
+"""What the folder of a text model states about its embeddings: prompt, tokens, pooling, and the layers that follow.
 
 The files are those of sentence-transformers: `modules.json` lists the layers, `1_Pooling/config.json` states the
 pooling, `sentence_bert_config.json` the longest text, and `config_sentence_transformers.json` the prompts. They may be
@@ -106,7 +106,7 @@ class Pooling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class TextSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the folder of a text model says about its embeddings.
+    """What the folder of a text model states about its embeddings.
 
     Attributes
     ----------

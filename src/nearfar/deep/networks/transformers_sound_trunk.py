@@ -64,7 +64,7 @@ class TransformersSoundTrunk(TransformersTrunk, SoundTrunk):
     length : int
         Number of samples of a piece.
     normalize : bool
-        Whether waveforms get mean 0 and variance 1, as the feature extractor of the model says.
+        Whether waveforms get mean 0 and variance 1, as in the feature extractor of the model.
     """
 
     def __init__(self, inner: nn.Module, length: int, *, normalize: bool = True) -> None:
@@ -113,7 +113,7 @@ class TransformersSoundTrunk(TransformersTrunk, SoundTrunk):
 
 
 def build_sound_trunk(model: Any, length: int, settings: dict[str, Any]) -> TransformersSoundTrunk:
-    """Return the trunk of a model whose input is prepared as its feature extractor or its checkpoint says.
+    """Return the trunk of a model whose input is prepared as in its feature extractor or its checkpoint.
 
     Parameters
     ----------

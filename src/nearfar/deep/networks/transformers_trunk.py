@@ -282,7 +282,7 @@ def _check_kind(name: str, shape: tuple[int, ...], start: Start, of_texts: Mappi
 
 
 def _of_sounds(model: nn.Module, name: str, length: int, start: Start) -> TransformersTrunk:
-    """Return the trunk of a model of sounds, prepared as its checkpoint says or else as its folder does."""
+    """Return the trunk of a model of sounds, prepared as in its checkpoint, or else as in its folder."""
     from .transformers_sound_trunk import build_sound_trunk, settings_in
 
     settings = dict(start.architecture or {})
@@ -292,7 +292,7 @@ def _of_sounds(model: nn.Module, name: str, length: int, start: Start) -> Transf
 
 
 def _of_texts(model: nn.Module, name: str, start: Start, options: Mapping[str, Any]) -> TransformersTrunk:
-    """Return the trunk of a text model, pooled as its checkpoint says or else as its folder does."""
+    """Return the trunk of a text model, pooled as in its checkpoint, or else as in its folder."""
     from .transformers_text_trunk import TransformersTextTrunk, build_text_trunk, text_half
 
     if start.architecture is not None:
@@ -301,7 +301,7 @@ def _of_texts(model: nn.Module, name: str, start: Start, options: Mapping[str, A
 
 
 def _pool_of_images(name: str, start: Start) -> str:
-    """Return how a model of images pools: as its checkpoint says, or as its preprocessing does."""
+    """Return how a model of images pools: as in its checkpoint, or as in its preprocessing."""
     stored = (start.architecture or {}).get(IMAGE_POOLING)
     if stored is None:
         return "tokens" if start.preprocessing is None else start.preprocessing.pool

@@ -43,7 +43,7 @@ What a new loss needs to know of `Rows`:
 
 - `d` is smaller for nearer samples, whatever the distance: "cosine" is 1 - s, and "dot" is minus the inner product;
 - `pos` and `neg` never contain the anchor itself, nor samples of unknown relation. A row may have no positives, no
-  negatives, or neither: the numerator must then be finite, and the denominator says whether the anchor counts;
+  negatives, or neither: the numerator must then be finite, and the denominator states whether the anchor counts;
 - entries outside a mask are real distances. Select with ``torch.where(mask, term, 0.0)``; multiplying by the mask would
   turn an infinite term into NaN;
 - instead of a loop over positives, `hinges.near_distances` returns their distances, `reductions.masked_logsumexp` a

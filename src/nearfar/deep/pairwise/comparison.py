@@ -344,7 +344,7 @@ class Comparison(NamedTuple):
         """Return the rows of anchors lo to hi - 1 of the batch; the comparison must be `prepared`."""
         pos, neg = masks(self.y, self.ref_y, slice(lo, hi))
         if self.is_self:
-            # no anchor is its own positive or negative, whatever a relation matrix says; classes say "similar"
+            # no anchor is its own positive or negative, whatever a relation matrix has there; classes make it "similar"
             pos.diagonal(lo).fill_(False)
             if not is_classes(self.y):
                 neg.diagonal(lo).fill_(False)

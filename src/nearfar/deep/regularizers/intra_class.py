@@ -47,8 +47,8 @@ def intra_class(rows: Rows, pairs: ClassPairs | None) -> Tensor:
 def joined(relation: Tensor, same: bool) -> tuple[Tensor, Tensor]:
     """Return numbers of the groups of the rows (n,) and the columns (m,) of a relation that chains of 1 join.
 
-    `same` says that row i and column i are one sample. A square relation whose diagonal is unknown says so, too: nobody
-    compared any sample with itself. Otherwise, two samples that are similar to each other's copies only would be two
+    With `same`, row i and column i are one sample, as in a square relation whose diagonal is unknown: nobody compared
+    any sample with itself. Otherwise, two samples that are similar to each other's copies only would be two
     classes.
     """
     n, m = relation.shape

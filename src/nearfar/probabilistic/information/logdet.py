@@ -292,7 +292,7 @@ def projections(pairs: Bounded, *, max_iter: int, tol: float, report: Report | N
     for k in range(1, max_iter + 1):
         before = np.array(dual)
         for j, (v, s, gamma) in enumerate(listed):
-            # each bound is met by itself, which may violate the others: the multipliers say what to take back
+            # each bound is met by itself, which may violate the others: the multipliers give what to take back
             A, dual[j], slack[j] = project_one(A, v, s, gamma, dual[j], slack[j])
         # a sweep that changes no multiplier has met all conditions of the optimum
         change = float(np.abs(before - dual).sum())

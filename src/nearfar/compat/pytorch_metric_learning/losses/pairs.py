@@ -125,7 +125,7 @@ class _Cosines(GenericPairLoss):
 
 
 def listed(counts: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the rows and the columns of pairs, each as often as its number in a matrix of counts says."""
+    """Return the rows and the columns of pairs, each as often as its number in a matrix of counts."""
     rows, columns = counts.nonzero(as_tuple=True)
     times = counts[rows, columns].long()
     return rows.repeat_interleave(times), columns.repeat_interleave(times)
