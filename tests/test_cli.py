@@ -180,7 +180,7 @@ def test_what_is_missing_is_in_the_extra_of_the_command():
 
 
 def test_embeddings_are_written_under_no_name_of_another_kind(capsys, monkeypatch, tmp_path):
-    for name in ("rows.csv", "rows"):
+    for name in ("rows.csv", "rows.npy", "rows.index"):
         code, _, err = run(capsys, monkeypatch, "embed", "learner.safetensors", "rows.npz", "-o", tmp_path / name)
         assert (code, "expected a file that ends in .npz" in err) == (2, True)
 
@@ -1076,7 +1076,7 @@ def test_a_learner_is_scored_on_rows(capsys, monkeypatch, tmp_path):
         (["card", "RUN", "--public"], "--public: works only with --push owner/name"),
         (
             ["embed", "RUN.npy", "digits", "-o", "RUN.npz"],
-            "RUN.npy: is a file of embeddings or rows; expected the folder of a run",
+            "RUN.npy: is a set of embeddings or rows; expected the folder of a run",
         ),
         (["adapt", "RUN.npz", "RUN.npz", "-o", "RUN", "--seed", "-1"], "seed: expected a whole number of at least 0"),
         (["search", "RUN.index", "digits"], "no such index"),

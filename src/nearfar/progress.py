@@ -83,6 +83,46 @@ def counted(items: Iterable[T], what: str, total: int) -> Iterator[T]:
             done(1)
 
 
+class Portion:
+    """Listener that counts work as a portion of other work, whatever the units of its stages are.
+
+    Parameters
+    ----------
+    done : callable
+        Function to call with the amount of the other work that was done.
+    size : int
+        How much of the other work the portion is. All of it counts as done at the end of the context.
+    """
+
+    def __init__(self, done: Callable[[int], None], size: int) -> None:
+        self._done = done
+        self._size = size
+        self._counted = 0
+
+    def begin(self, what: str, total: int | None) -> Work:
+        return Work(what, total)
+
+    def advance(self, work: Work, by: int) -> None:
+        work.done += by
+        if work.total:
+            self._count_to(self._size * min(work.done, work.total) // work.total)
+
+    def end(self, work: Work) -> None:
+        """Do nothing: the portion may have other stages."""
+
+    def _count_to(self, amount: int) -> None:
+        if amount > self._counted:
+            self._done(amount - self._counted)
+            self._counted = amount
+
+    def __enter__(self) -> Portion:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if kind is None:
+            self._count_to(self._size)
+
+
 def _ignore(by: int) -> None:
     """Do nothing, because there is no listener."""
 

@@ -291,6 +291,23 @@ def archive(rng: Random, folder: Path) -> Words:
     )
 
 
+def embedded(rng: Random, folder: Path) -> Words:
+    file = folder / "embedded" / pick(rng, ("embeddings.json", "part-00000.parquet", "part-00002.parquet"))
+    if file.suffix == ".json":
+        file.write_text(mutate.changed_json(rng, file.read_text()))
+    elif rng.random() < 0.3:
+        file.unlink()
+    else:
+        file.write_bytes(mutate.changed_bytes(rng, file.read_bytes()))
+    words = (
+        ["evaluate", "embedded"],
+        ["index", "embedded", "--out", "new.index"],
+        ["embed", "learner.safetensors", "rows.npz", "--out", "embedded", "--part-size", "10"],
+        ["embed", "network.safetensors", "embedded", "--out", "new"],
+    )
+    return pick(rng, words)
+
+
 def numpy_archive(rng: Random, folder: Path) -> Words:
     with np.load(folder / "rows.npz") as file:
         arrays = dict(file)
@@ -520,6 +537,7 @@ KINDS: dict[str, tuple[Case, int]] = {
     "zip": (archive, 6),
     "any source": (any_source, 12),
     "sound": (sound, 6),
+    "folder of embeddings": (embedded, 6),
     "npz": (numpy_archive, 8),
     "npy": (numpy_array, 6),
     "learner": (learner, 8),

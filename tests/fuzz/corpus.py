@@ -201,6 +201,7 @@ def make(folder: Path) -> None:
         command("evaluate", "run", "--quiet")
         command("fit", "rows.csv", "RCA", "--out", "learner.safetensors", "--quiet")
         command("fit", "rows.csv", "Autoencoder(max_iter=2)", "--out", "network.safetensors", "--quiet")
+        command("embed", "learner.safetensors", "rows.npz", "--out", "embedded", "--part-size", "10")
         command("index", "rows.npz", "--out", "rows.index")
         command("index", "run", "rows.csv", "--out", "run.index")
         changed_index()

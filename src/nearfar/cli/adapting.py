@@ -30,7 +30,8 @@ def adapt(
     Parameters
     ----------
     new
-        An .npz, .parquet or .csv with embeddings of a few thousand items by the new model, from `nearfar embed`.
+        An .npz, .parquet, .csv or a folder with embeddings of a few thousand items by the new model, from
+        `nearfar embed`.
     old
         The same items (by name), embedded by the model that made the index.
     out

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 
+from .option_names import WITH_SETTINGS
+
 HOW_TO_CONTINUE = {
     "train": "; `nearfar train --resume --out RUN` continues from the last checkpoint, if there is one",
     "compare": "; run the same command again to continue",
+    "embed": "; the same command continues, if OUT is a folder",
 }
 
 HOW_TO_SAVE_MEMORY = {
@@ -46,7 +49,7 @@ def skip_bad_advice(error: Exception, command: str) -> str:
 def with_setting(message: str, command: str) -> str:
     """Return an error of the parser; for an unknown option, add the option or setting that was probably meant."""
     option = re.match(r'Unknown option: "?--([\w-]+)', message)  # older versions of the parser quote the option
-    if option is None or command not in HOW_TO_CONTINUE:
+    if option is None or command not in WITH_SETTINGS:
         return message
     from ..train import TrainConfig
     from ..train.config import NAMES_ELSEWHERE

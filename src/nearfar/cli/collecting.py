@@ -26,8 +26,8 @@ Compared = Annotated[
 Embedded = Annotated[
     Path,
     Parameter(
-        help="An index from `nearfar index`; an .npz, .parquet or .csv of embeddings; or what embeds DATA: a "
-        "pretrained encoder such as timm:NAME or transformers:FOLDER, a run or a learner."
+        help="An index from `nearfar index`; an .npz, .parquet, .csv or a folder of embeddings; or what embeds "
+        "DATA: a pretrained encoder such as timm:NAME or transformers:FOLDER, a run or a learner."
     ),
 ]
 Items = Annotated[
@@ -56,8 +56,8 @@ def duplicates(
     Parameters
     ----------
     source
-        An index from `nearfar index`; an .npz, .parquet or .csv of embeddings; or what embeds DATA: pixels, which
-        compares thumbnails and finds copies of photos best, a pretrained encoder, a run or a learner.
+        An index from `nearfar index`; an .npz, .parquet, .csv or a folder of embeddings; or what embeds DATA: pixels,
+        which compares thumbnails and finds copies of photos best, a pretrained encoder, a run or a learner.
     data
         The items to compare, with a model: for example a folder of photos, with or without class folders.
     within

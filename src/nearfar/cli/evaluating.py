@@ -90,8 +90,8 @@ def evaluate(
     Parameters
     ----------
     source
-        The folder of a run (scored on its test classes), a learner saved as .safetensors, or an .npz, .parquet or
-        .csv of embeddings and labels.
+        The folder of a run (scored on its test classes), a learner saved as .safetensors, or an .npz, .parquet,
+        .csv or a folder of embeddings and labels.
     data
         Data to score a learner on, or to use instead of the test classes of a run; for one-shot-runs, their folder or
         zip.

@@ -32,8 +32,8 @@ def report(
     Parameters
     ----------
     source
-        The folder of a run, a learner saved as .safetensors, or an .npz, .parquet or .csv of embeddings and
-        labels.
+        The folder of a run, a learner saved as .safetensors, or an .npz, .parquet, .csv or a folder of embeddings
+        and labels.
     data
         Data to apply a learner to, or to use instead of the test classes of a run.
     against

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..io.formats import is_table
-from ..io.sources import SourceKind, kind_by_name
+from ..io.sources import has_embeddings
 from ..models.embedded import Selection
 
 
@@ -42,7 +42,7 @@ def select_items(
         )
     if seen_too and data is None:
         raise ValueError("--all: works only with DATA, of which training items are left out by default")
-    models = tuple(file for file in files if kind_by_name(file) is not SourceKind.EMBEDDINGS)
+    models = tuple(file for file in files if not has_embeddings(file))
     # a file of embeddings has all items, so a model that is compared with it must embed all of them
     seen_too = seen_too or len(models) < len(files)
     return Selection(

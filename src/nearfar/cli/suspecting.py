@@ -35,8 +35,8 @@ def suspects(
     Parameters
     ----------
     source
-        An .npz, .parquet or .csv of embeddings and labels, preferably from a network that was not trained on these
-        labels; an index from `nearfar index`; or a run or a learner, to embed DATA.
+        An .npz, .parquet, .csv or a folder of embeddings and labels, preferably from a network that was not trained on
+        these labels; an index from `nearfar index`; or a run or a learner, to embed DATA.
     data
         The items to check, with a run or a learner; by default the test classes of the run.
     out

@@ -148,6 +148,18 @@ READERS = (
         columns=True,
     ),
     Reader(
+        name="folder of embeddings",
+        words="a folder of embeddings",
+        shown="`embedded/`",
+        about="a folder that [`nearfar embed`](searching.md#embed-any-number-of-items) wrote: parts in Parquet, with "
+        "names, labels and embeddings. Needs `nearfar[tables]`",
+        opens="data.readers.embedding_folder.read_folder_of_embeddings",
+        folders=True,
+        recognizes="io.part_files.holds_parts",
+        settings=("skip_bad",),
+        embeddings=True,
+    ),
+    Reader(
         name="arrays",
         words="an .npz",
         shown="`rows.npz`",

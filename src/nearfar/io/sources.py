@@ -7,6 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from .formats import EMBEDDINGS, is_table
+from .part_files import holds_parts
 from .uris import FOLDER, is_address, is_folder, shown
 
 
@@ -16,7 +17,7 @@ class SourceKind(StrEnum):
     RUN = "the folder of a run"
     LEARNER = "a saved learner"
     ENCODER = "a pretrained encoder"
-    EMBEDDINGS = "a file of embeddings or rows"
+    EMBEDDINGS = "a set of embeddings or rows"
     INDEX = "an index"
     ITEMS = "a folder of items"
 
@@ -46,6 +47,11 @@ def kind_by_name(source: str | os.PathLike[str]) -> SourceKind | None:
     if text.endswith(EMBEDDINGS) or is_table(text):
         return SourceKind.EMBEDDINGS
     return None
+
+
+def has_embeddings(source: str | os.PathLike[str]) -> bool:
+    """Return whether a source is a file of embeddings or rows by its name, or a folder of embeddings."""
+    return kind_by_name(source) is SourceKind.EMBEDDINGS or holds_parts(source)
 
 
 def kind_of(source: str | os.PathLike[str], *expected: SourceKind) -> SourceKind:
@@ -87,6 +93,8 @@ def _kind_of_content(path: Path) -> SourceKind:
         return SourceKind.INDEX
     if not path.is_dir():
         return SourceKind.LEARNER
+    if holds_parts(path):
+        return SourceKind.EMBEDDINGS
     if (path / "config.json").is_file():
         return SourceKind.RUN
     return SourceKind.LEARNER if any(path.glob("*.safetensors")) else SourceKind.ITEMS

@@ -22,6 +22,7 @@ from ..data.readers.texts import text_items
 from ..estimators.fitted import named_columns, nameless
 from ..io.atomic_files import atomic_write
 from ..io.formats import is_table
+from ..io.part_files import holds_parts, read_manifest
 from ..io.sources import MODELS, SourceKind, kind_of, name_of
 from ..numerics.distances import DISTANCES
 from ..numerics.types import AnyArray, Ints
@@ -304,7 +305,12 @@ def are_measurements(items: Dataset) -> bool:
 
 
 def recorded(file: Path, key: str) -> str:
-    """Return a word that `write_embeddings` wrote into a file, such as its distance or folder; "" if there is none."""
+    """Return what `nearfar embed` noted beside embeddings, such as their distance or folder; "" if there is nothing."""
+    if holds_parts(file):
+        try:
+            return str(getattr(read_manifest(file), key, ""))
+        except ValueError:  # reading the rows will raise the error
+            return ""
     if file.suffix != ".npz":
         return ""
     try:

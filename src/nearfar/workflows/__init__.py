@@ -16,6 +16,7 @@ HOMES = {
     "describe": "listing",
     "diagnosis": "diagnosing",
     "duplicates": "near_duplicates",
+    "embed": "embedding",
     "evaluate": "evaluating",
     "fit": "fitting",
     "groups": "grouping",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from ..data.dataset import check_seed
 from ..evaluation import recall_at_k
 from ..index import QueryAdapter
-from ..io.sources import SourceKind, kind_by_name
+from ..io.sources import has_embeddings
 from ..models.embedded import embed_source
 from ..quoting import quoted
 
@@ -40,7 +40,7 @@ def adapt(
     """
     check_seed(seed)
     for name, file in (("NEW", Path(new)), ("OLD", Path(old))):
-        if kind_by_name(file) is not SourceKind.EMBEDDINGS:
+        if not has_embeddings(file):
             raise ValueError(f"{name}: {file}: expected a file of embeddings; `nearfar embed` writes one")
     embedded = embed_source(new, apart=False)
     items = embedded.dataset

@@ -15,7 +15,7 @@ from ..data.decode import fit
 from ..data.items import NamedReader, flat_rows
 from ..estimators.explanation import anatomy, explain
 from ..estimators.fitted import named_columns
-from ..io.sources import SourceKind, kind_by_name, kind_of, name_of
+from ..io.sources import SourceKind, has_embeddings, kind_of, name_of
 from ..models import load_embedder
 from ..models.embedded import Selection, recorded
 from ..progress import stage
@@ -118,7 +118,7 @@ def score_other(source: Path, selection: Selection) -> Other:
     from ..report import Other
     from .scoring import score_data
 
-    if kind_by_name(source) is SourceKind.EMBEDDINGS:
+    if has_embeddings(source):
         selection = replace(selection, data=None)
     scored = score_data(source, selection)
     return Other(short_name(source), scored.scores, *report_items(scored.embedded), scored.scores.distance)
@@ -157,7 +157,7 @@ def pictures_of(source: Path, dataset: Dataset, on_outside: Callable[[NamedReade
     to the folder in which `nearfar embed` found the images. Only files below the folder of the file and those of
     `images_from` are read.
     """
-    if kind_by_name(source) is SourceKind.EMBEDDINGS:
+    if has_embeddings(source):
         folders = dict.fromkeys((str(source.parent), "", recorded(source, "folder")))
         for named in (NamedReader(dataset.names, folder=folder, below=source.parent) for folder in folders):
             if any(map(named.leads, range(min(len(dataset), TRIED_NAMES)))):

@@ -293,6 +293,18 @@ def read_array(path: Path) -> NDArray[Any]:
         raise ValueError(_why(error)) from error
 
 
+def mapped_rows(path: Path) -> NDArray[Any]:
+    """Map the array of an .npy file into memory; raise a DataError if it is not valid."""
+    try:
+        check_regular(path)
+        with path.open("rb") as file:
+            _check_header(file, os.fstat(file.fileno()).st_size)
+        mapped: NDArray[Any] = npy.open_memmap(path, mode="r")
+        return mapped
+    except DAMAGED as error:
+        raise DataError(f"{path}: not a readable .npy file ({_why(error)})") from error
+
+
 def read_arrays(path: Path, names: Sequence[str] | None = None) -> dict[str, NDArray[Any]]:
     """Return the arrays of an .npz file, or those with the given names; raise a ValueError if the file is not valid."""
     try:
