@@ -37,7 +37,7 @@ PART = re.compile(r"part-(\d{5,12})\.parquet")
 KEY = b"nearfar"
 """Entry in the metadata of a Parquet file: the key of its manifest and the number of the part."""
 LARGEST_COUNT = 2**40
-MOST_DIMENSIONS = 2**20
+LONGEST_EMBEDDING = 2**20
 TEXTS = ("name", "label", "group")
 
 
@@ -203,7 +203,7 @@ def read_manifest(folder: Path) -> Manifest:
             raise ValueError(f"expected an entry {wrong[0]}, got {quoted(found.get(wrong[0]))}")
         manifest = Manifest(**{name: found[name] for name in kinds})
         sizes = (manifest.count, manifest.part_size, manifest.dimensions)
-        if min(sizes) < 1 or max(sizes) > LARGEST_COUNT or manifest.dimensions > MOST_DIMENSIONS:
+        if min(sizes) < 1 or max(sizes) > LARGEST_COUNT or manifest.dimensions > LONGEST_EMBEDDING:
             raise ValueError(f"expected numbers of items and dimensions, got {quoted(sizes)}")
         return manifest
     except (OSError, ValueError) as error:
