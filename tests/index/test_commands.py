@@ -477,3 +477,26 @@ def test_a_table_of_columns_may_lack_vectors_and_categories(capsys, monkeypatch,
     assert code == 0
     with nearfar.index.open("x.index") as store:
         assert store.column("shop").tolist() == ["x", "", ""]
+
+
+def test_words_are_searched_alone_and_together_with_a_query(uri, capsys, monkeypatch):
+    run(capsys, monkeypatch, "index", "all.npz", "-o", uri)
+    code, out, err = run(capsys, monkeypatch, "search", uri, "--words", "n3")
+    if uri.endswith(".lance"):
+        assert (code, err) == (2, "nearfar: --words: x.lance cannot be searched by words; a file and PostgreSQL can\n")
+        return
+    assert (code, out) == (0, "n3\n    1           -  a  n3\n")
+    code, out, _ = run(capsys, monkeypatch, "search", uri, "query.npz", "--words", "b n1*", "-k", "3")
+    assert (code, sorted(line.split()[3] for line in out.splitlines()[1:3])) == (0, ["n1", "n10"])
+    run(capsys, monkeypatch, "search", uri, "--words", "n3", "-o", "found.csv")
+    assert Path("found.csv").read_text().splitlines()[1] == "n3,1,,a,n3"
+    for options, told in (
+        (["--words", "n3", "--within", "1"], "--within: words alone have no distances; leave it out, or give a query"),
+        (
+            ["query.npz", "--words", "n3", "--group-by", "label"],
+            "--words: does not work with --group-by; give",
+        ),
+        ([], "QUERY: expected an image, a folder, rows or a text, got an empty text"),
+    ):
+        code, _, err = run(capsys, monkeypatch, "search", uri, *options)
+        assert (code, told in err) == (2, True), err

@@ -316,6 +316,58 @@ def test_names_are_kept_and_found_whatever_they_are(uri):
         np.testing.assert_allclose(store.get(HOSTILE[3:6]).embeddings, rows[:3], rtol=1e-6)
 
 
+WORDED = {
+    "shoes/red_7.jpg": ("Nike", "a running shoe for the longest of all the ways"),
+    "shoes/blue-8.jpg": ("Adidas", "a shoe, a shoe and a red lace"),
+    "hats/red 9.jpg": ("Nike", "a hat"),
+    "Äpfel": ("", "%d of '10' \" reduced\\"),
+}
+
+
+def worded(uri):
+    shops, texts = zip(*WORDED.values(), strict=True)
+    columns = {"shop": shops, "note": texts, "price": [1.0, 2.0, 3.0, None]}
+    return create(uri, records_of(np.eye(4), [*WORDED], labels=["new", "new", "old", "old"], columns=columns))
+
+
+def test_words_find_items_that_have_all_of_them(uri):
+    with worded(uri) as store:
+        if uri.endswith((".lance", "19530/items")):
+            with pytest.raises(ValueError, match=r"^words: .* cannot be searched by words; a file and PostgreSQL can$"):
+                store.search_words("red")
+            return
+        shoe, other, hat, apple = WORDED
+        for words, expected in (
+            ("red shoe", {shoe, other}),
+            ("RED NIKE", {shoe, hat}),
+            ("red new nike", {shoe}),
+            ("red*", {shoe, other, hat, apple}),
+            ("7 jpg", {shoe}),
+            ("äPFEL", {apple}),
+            ("apfel", set()),
+            ("10", {apple}),
+            ('shoe -red OR " NOT * ) & | !', set()),  # words, and no signs of a language
+        ):
+            found = store.search_words(words)
+            assert set(found.names.tolist()) == expected, words
+        assert store.search_words("shoe").names.tolist() == [other, shoe]  # it has the word twice
+        assert store.search_words("shoe", 1).columns["price"].tolist() == [2]
+        assert store.search_words("shoe", where="price < 2").names.tolist() == [shoe]
+        fused = nearfar.index.search_fused(store, np.eye(4)[[2, 0]], "shoe", 4)
+        # 1/61 + 1/63, 1/62 + 1/62 and so on: both have two ranks, and the nearest one rank only
+        assert fused.names[1].tolist()[:2] == [shoe, other]
+        assert set(fused.names[0].tolist()[:2]) == {shoe, other}
+        np.testing.assert_allclose(fused.distances[1][:2], [0, 1], atol=1e-6)
+        assert nearfar.index.search_fused(store, np.eye(4)[:1], "none", 2).names[0].tolist()[0] == shoe
+        for wrong in ("", " * ! ", "a " * 101):
+            with pytest.raises(ValueError, match=r"^words: expected 1 to 100 words such as red shoe\*, got "):
+                store.search_words(wrong)
+        store.add(records_of(np.eye(1, 4), ["red"], labels=["x"], columns={"origin": ["a far shoe"]}), gone=[shoe])
+        assert set(store.search_words("red shoe").names.tolist()) == {other, "red"}
+    with nearfar.index.open(uri) as store:
+        assert set(store.search_words("red shoe").names.tolist()) == {other, "red"}
+
+
 def test_equal_items_are_all_found_and_distances_never_fall(uri):
     rows = np.repeat(np.random.default_rng(0).normal(size=(6, 5)), 4, axis=0)
     names = [f"n{k:02}" for k in range(24)]

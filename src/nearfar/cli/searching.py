@@ -16,11 +16,12 @@ from .outputs import check_page_or_table, remark_outside
 
 def search(
     file: Path,
-    query: str,
+    query: str = "",
     *,
     k: Annotated[int, Parameter(name="-k", group=NEIGHBORS)] = 5,
     within: Annotated[float | None, Parameter(group=NEIGHBORS)] = None,
     where: Annotated[str, Parameter(show_default=False, group=NEIGHBORS)] = "",
+    words: Annotated[str, Parameter(show_default=False, group=NEIGHBORS)] = "",
     group_by: Annotated[str, Parameter(show_default=False, group=NEIGHBORS)] = "",
     exclude_self: Annotated[bool, Parameter(group=NEIGHBORS)] = False,
     run: Annotated[Path | None, Parameter(group=QUERIES)] = None,
@@ -44,7 +45,7 @@ def search(
         An index from `nearfar index`: a file, a folder such as photos.lance, or http://HOST:19530/photos.
     query
         An image, a folder of images, an .npy or .npz of rows, or any data that `nearfar train` takes. If the model
-        embeds texts, also a text such as "red shoes".
+        embeds texts, also a text such as "red shoes". It may be left out with --words.
     k
         Number of neighbors of each query.
     within
@@ -53,6 +54,10 @@ def search(
     where
         Only items that meet this condition, such as 'price < 10 and shop == "a"', on name, label and the columns of the
         index.
+    words
+        Only items with all of these words in their name, class or columns, such as "red shoe*", the best match first.
+        With QUERY, items near to it and items with these words are ranked together (reciprocal rank fusion). It works
+        for a file and for PostgreSQL.
     group_by
         Only the nearest item for each value of this column, such as product.
     exclude_self
@@ -92,6 +97,7 @@ def search(
             k=k,
             within=within,
             where=where,
+            words=words,
             group_by=group_by,
             exclude_self=exclude_self,
             run=run,

@@ -18,7 +18,8 @@ from .records import Hits, Records, records_of
 from .stores import Store, create, open_store
 
 open = open_store  # nearfar.index.open("photos.index"), as of a file
-LATER = {"Found": "searching", "search": "searching", "build": "building"}  # for start-up time: they load models
+LATER = {"Found": "searching", "search": "searching", "build": "building", "search_fused": "words"}
+"""Names whose modules are imported when they are needed, because some of them load models."""
 
 __all__ = [
     "Found",
@@ -35,6 +36,7 @@ __all__ = [
     "open_store",
     "records_of",
     "search",
+    "search_fused",
 ]
 
 

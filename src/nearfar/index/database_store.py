@@ -117,6 +117,9 @@ class DatabaseStore(ABC):
             return self._nearest(x, condition, 0)
         return self._nearest_groups(x, condition, group_by, int(k), most)
 
+    def search_words(self, words: str, k: int = 10, *, where: str = "") -> Records:
+        raise ValueError(f"words: {self.uri} cannot be searched by words; a file and PostgreSQL can")
+
     def _nearest_groups(self, x: AnyArray, condition: Any, group_by: str, k: int, most: int) -> Hits:
         """Search for more and more items until they belong to k groups."""
         # the database returns the columns of what it finds, so that no column is read for all items

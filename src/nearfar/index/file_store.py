@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,6 +33,9 @@ from .index_lock import index_lock
 from .mapped_search import MappedSearch
 from .records import Hits, Records, check_column, names_in
 
+if TYPE_CHECKING:
+    from .words import WordIndex
+
 
 class FileStore:
     """A collection in one file; see `Store`. A reader sees the file as it was when it was opened."""
@@ -52,6 +55,7 @@ class FileStore:
 
     def _open(self) -> None:
         self._metadata: Metadata | None = None
+        self._words: WordIndex | None = None
         self._index: Index | None = None
         self._mapped: MappedSearch | None = None
         self._places: dict[str, int] = {}
@@ -145,6 +149,22 @@ class FileStore:
             return self._mapped.search(queries, k, where=where, group_by=group_by)
         return self.in_memory().search(queries, k, where=where, group_by=group_by)
 
+    def search_words(self, words: str, k: int = 10, *, where: str = "") -> Records:
+        from .words import WordIndex, words_in  # only a search by words needs it
+
+        words_in(words)  # refuses what has no words before all texts are read
+        kept = self._mask(where) if where else None
+        if self._words is None:
+            kinds = self.columns()
+            texts = [self.column(name).tolist() for name in ["name", *kinds] if kinds[name] == "text"]
+            self._words = WordIndex(map(" ".join, zip(*texts, strict=True)))
+        rows = self._words.search(words)
+        if kept is not None:
+            rows = rows[kept[rows]]
+        if self._mapped is not None:
+            return self._mapped.records(rows[:k])
+        return self.in_memory().records().pick(rows[:k])
+
     def add(
         self,
         records: Records,
@@ -234,4 +254,5 @@ class FileStore:
         finally:  # also after an error: an interrupt may have come after the change was written
             self._root = None
             self._metadata = None
+            self._words = None
             self._index = None

@@ -62,6 +62,7 @@ from .records import (
     names_in,
     with_columns,
 )
+from .words import joined_records, words_in
 
 ENGINES = ("exact", "hnsw")
 STATES = "nearfar_collections"
@@ -225,7 +226,7 @@ class PostgresStore(DatabaseStore):
                     parts.append(self._table.records(rows))
                     rows = []
             parts.append(self._table.records(rows))
-        return _joined([part for part in parts if len(part)] or parts)
+        return joined_records(parts)
 
     def _nearest(self, x: AnyArray, condition: Query, k: int) -> Hits:
         if k == 0:
@@ -247,6 +248,25 @@ class PostgresStore(DatabaseStore):
             rows += found
             query_rows += [number] * len(found)
         return ranked(x, self._table.records(rows), np.asarray(query_rows, dtype=np.intp), k, self.distance)
+
+    @retried
+    def search_words(self, words: str, k: int = 10, *, where: str = "") -> Records:
+        parts = [f"{word[:-1]}:*" if word.endswith("*") else word for word in words_in(words)]
+        condition = self._condition(where)
+        statement = SQL(
+            "SELECT {} FROM {}, to_tsquery('simple', {}) AS words WHERE {} AND {} @@ words "
+            "ORDER BY ts_rank({}, words) DESC, {} LIMIT {}"
+        ).format(
+            self._table.selected,
+            self._table.name,
+            Placeholder(),
+            condition.sql,
+            self._table.words,
+            self._table.words,
+            Identifier(self._table.id.name),
+            Placeholder(),
+        )
+        return self._table.records(self._rows(statement, (" & ".join(parts), *condition.values, int(k))))
 
     def _is_filtered(self, condition: Query) -> bool:
         return condition.sql != self._table.items
@@ -388,6 +408,7 @@ class PostgresStore(DatabaseStore):
             self._connection.execute(
                 SQL("ALTER TABLE {} ADD COLUMN {}").format(self._table.name, column_sql(self._table.columns[name]))
             )
+        _index_words(self._connection, self.address, self._table)
 
     def _set_engine(self, state: dict[str, Any], engine: str) -> None:
         state["engine"] = engine or state["engine"]
@@ -480,18 +501,6 @@ def _cells(values: AnyArray) -> list[Any]:
     return [None if value == "" else value for value in values.tolist()]
 
 
-def _joined(parts: Sequence[Records]) -> Records:
-    first = parts[0]
-    if len(parts) == 1:
-        return first
-    return Records(
-        names=np.concatenate([part.names for part in parts]),
-        embeddings=np.concatenate([part.embeddings for part in parts]),
-        labels=None if first.labels is None else np.concatenate([cast(AnyArray, part.labels) for part in parts]),
-        columns={name: np.concatenate([part.columns[name] for part in parts]) for name in first.columns},
-    )
-
-
 def _make_items(
     connection: psycopg.Connection[Any], address: DatabaseAddress, state: dict[str, Any], records: Records
 ) -> None:
@@ -505,6 +514,7 @@ def _make_items(
     connection.execute(SQL("DROP TABLE IF EXISTS {}").format(table.name))
     make_table(connection, table)
     copy_in(connection, table.name, table, records)
+    _index_words(connection, address, table)
     _set_index(connection, address, state)
 
 
@@ -518,21 +528,33 @@ def _set_index(connection: psycopg.Connection[Any], address: DatabaseAddress, st
     if wanted == state["indexed"] or (wanted and state["count"] == 0):
         return
     table = own_table(identifier(address), state["dimensions"], state["labels"], state["columns"])
-    index = identifier(address, f"{address.collection.rpartition('.')[2][:50]}_hnsw")
+    index = _index_name(address, "hnsw")
     if not wanted:
-        connection.execute(SQL("DROP INDEX IF EXISTS {}").format(index))
+        connection.execute(SQL("DROP INDEX IF EXISTS {}").format(identifier(address, index)))
     else:
         cosine = state["distance"] == "cosine"
         indexed = SQL("({})").format(table.unit) if cosine else Identifier(table.vector.name)
         connection.execute(
             SQL("CREATE INDEX {} ON {} USING hnsw ({} {})").format(
-                Identifier(index.as_string().rpartition(".")[2].strip('"')),
+                Identifier(index),
                 table.name,
                 indexed,
                 SQL("vector_ip_ops" if cosine else "vector_l2_ops"),
             )
         )
     state["indexed"] = wanted
+
+
+def _index_words(connection: psycopg.Connection[Any], address: DatabaseAddress, table: StoredTable) -> None:
+    """Make the index of the words in a table of ours, again if there is one."""
+    index = _index_name(address, "words")
+    connection.execute(SQL("DROP INDEX IF EXISTS {}").format(identifier(address, index)))
+    connection.execute(SQL("CREATE INDEX {} ON {} USING gin ({})").format(Identifier(index), table.name, table.words))
+
+
+def _index_name(address: DatabaseAddress, kind: str) -> str:
+    """Return the name of an index of a table, which PostgreSQL would cut if it were longer."""
+    return f"{address.collection.rpartition('.')[2][:50]}_{kind}"
 
 
 def _lock(connection: psycopg.Connection[Any], address: DatabaseAddress) -> None:

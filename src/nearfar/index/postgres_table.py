@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +34,7 @@ VECTORS = ("vector", "halfvec")
 MOST_DIMENSIONS = 2000  # of vectors that HNSW can index
 OPERATORS = {"cosine": "<=>", "euclidean": "<->", "sqeuclidean": "<->"}
 OPERATOR_CLASSES = {"cosine": "cosine_ops", "euclidean": "l2_ops", "sqeuclidean": "l2_ops"}
+SIGNS = string.punctuation.replace("%", "")  # PostgreSQL divides words there by itself
 LONGEST_IDENTIFIER = 63  # characters; PostgreSQL cuts what is longer
 SYSTEM_COLUMNS = ("tableoid", "xmin", "cmin", "xmax", "cmax", "ctid")
 
@@ -115,6 +117,13 @@ class StoredTable:
         if self.own:
             return SQL("true")
         return SQL("{} IS NOT NULL AND {} IS NOT NULL").format(Identifier(self.id.name), Identifier(self.vector.name))
+
+    @property
+    def words(self) -> Composable:
+        """The words of the name, the class and the columns of text; signs such as slashes of paths divide words."""
+        texts = [field.sql for field in self.fields.values() if field.type in ("text", "varchar")]
+        joined = SQL(" || ' ' || ").join(texts) if texts else SQL("''")
+        return SQL("to_tsvector('simple', translate({}, {}, {}))").format(joined, SIGNS, " " * len(SIGNS))
 
     @property
     def selected(self) -> Composable:

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..data import Dataset
 from ..data.items import as_items, embedding_rows, named_by_paths, names_file, names_from
+from ..data.readers.texts import text_items
 from ..io.sources import SourceKind, kind_by_name
 from ..io.uris import shown
 from ..models import Model, load
@@ -22,6 +23,7 @@ from .adapter import QueryAdapter
 from .paths import base_folder_of, from_home
 from .records import Hits
 from .stores import DIMS, THRESHOLD, Store
+from .words import search_fused, words_hits, words_in
 
 SAME_CONTENT = 1e-4
 """Embeddings of one item in other batches, or read from a store, differ by at most this share of their length."""
@@ -62,9 +64,10 @@ class Found:
 
 def search(
     store: Store,
-    query: str,
+    query: str = "",
     k: int = 5,
     *,
+    words: str = "",
     within: float | None = None,
     where: str = "",
     group_by: str = "",
@@ -83,9 +86,13 @@ def search(
     store : Store
         The index, as `nearfar.index.open` opens it.
     query : str
-        A source that `nearfar.data.open_items` opens, or a text if the model embeds texts.
+        A source that `nearfar.data.open_items` opens, or a text if the model embeds texts. With `words`, it may be left
+        out.
     k : int
         Number of neighbors of each query.
+    words : str
+        Words that items must have in their names, classes or columns, as for `Store.search_words`. Without a query,
+        they alone are searched, and distances are NaN; with one, both rankings are fused, see `search_fused`.
     within : float, optional
         Only neighbors within this distance. By default the threshold of the index, if there is one; inf disables it.
     where, group_by : str
@@ -113,9 +120,13 @@ def search(
     ValueError
         If the query cannot be compared with the index, or its model has changed since.
     """
-    check_search(query, k, within, where, group_by, rerank)
+    check_search(query, k, within, where, group_by, rerank, words)
     store.count(where)  # refuses a wrong condition, before the embedding takes seconds
     check_group_column(store, group_by)
+    if not query:
+        found = words_hits(store.search_words(words, k, where=where))
+        items = text_items("words", [words], [""])
+        return Found(items, [words], np.zeros((1, store.dimensions), np.float32), found, found.counts)
     if adapter is None:
         model = model_of(store, run)
     else:
@@ -128,7 +139,10 @@ def search(
     queries = first_dims(embeddings, store.about)
     wanted = k + int(exclude_self)
     limit = within
-    if rerank is None:
+    if words:
+        # an item that has the words is found however far it is
+        hits = search_fused(store, queries, words, wanted, where=where)
+    elif rerank is None:
         hits = store.search(queries, wanted, where=where, group_by=group_by)
         if limit is None:
             limit = threshold_of(store.about)
@@ -283,10 +297,18 @@ def values_of(store: Store, column: str, names: Sequence[str]) -> list[float | s
 
 
 def check_search(
-    query: str, k: int, within: float | None = None, where: str = "", group_by: str = "", rerank: str | None = None
+    query: str,
+    k: int,
+    within: float | None = None,
+    where: str = "",
+    group_by: str = "",
+    rerank: str | None = None,
+    words: str = "",
 ) -> None:
-    """Refuse an empty query, invalid numbers of neighbors and distances, and what does not work with re-ranking."""
-    if not query.strip():
+    """Refuse an empty query, invalid numbers of neighbors and distances, and what does not work together."""
+    if words:
+        check_words(words, query, within, {"group_by": group_by, "rerank": rerank})
+    elif not query.strip():
         raise ValueError("QUERY: expected an image, a folder, rows or a text, got an empty text")
     if k < 1:
         raise ValueError(f"k: expected 1 or more, got {k}")
@@ -302,6 +324,16 @@ def check_search(
     for name, value in {"where": where, "group_by": group_by}.items():
         if value:
             raise ValueError(f"{name}: does not work with rerank=, which uses all items; give only one")
+
+
+def check_words(words: str, query: str, within: float | None, others: Mapping[str, str | None]) -> None:
+    """Refuse to search by words together with what does not work with it."""
+    words_in(words)
+    for name, value in others.items():
+        if value:
+            raise ValueError(f"words: does not work with {name}=; give only one")
+    if not query and within is not None:
+        raise ValueError("within: words alone have no distances; leave it out, or give a query, too")
 
 
 def check_group_column(store: Store, group_by: str) -> None:

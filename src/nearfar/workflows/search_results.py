@@ -83,6 +83,8 @@ def distance_text(distance: float) -> str:
     >>> distance_text(0.292), distance_text(0.29168), distance_text(1e-11)
     ('0.2920', '0.2917', '0')
     """
+    if distance != distance:  # NaN, of items that words found
+        return "-"
     if distance < ZERO_DISTANCE:
         return "0"
     return f"{distance:#.4g}".rstrip(".")  # "#" keeps zeros at the end

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf
+from math import inf, isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +46,7 @@ def search_lines(
         Keywords of `nearfar.index.search`.
     """
     # embedding takes seconds, so all options are checked first
-    check_search(query, **{name: how[name] for name in ("k", "within", "where", "group_by", "rerank")})
+    check_search(query, **{name: how[name] for name in ("k", "within", "where", "group_by", "rerank", "words")})
     store = open_store(file, lock=False)
     found = search_index(store, query, **how)
     if out is None:
@@ -57,7 +57,7 @@ def search_lines(
         on_outside(pictures)
     else:
         rows = [
-            (name, near.rank, near.distance, near.label, near.name, *near.values)
+            (name, near.rank, "" if isnan(near.distance) else near.distance, near.label, near.name, *near.values)
             for name, neighbors in zip(found.names, neighbors_of_queries(found.hits), strict=True)
             for near in neighbors
         ]
