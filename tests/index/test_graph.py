@@ -1,6 +1,9 @@
 """The graph beside a file: found items are those of the collection as it is now, whatever the graph is."""
 
+import os
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -180,3 +183,107 @@ def test_commands_build_and_check(tmp_path, capsys, monkeypatch):
     code, _, err = run(capsys, monkeypatch, "index", "-o", "y.index", "--build")
     assert (code, "--build: y.index has no items" in err) == (2, True)
     assert "--check: only reads" in run(capsys, monkeypatch, "index", "rows.npz", "-o", "x.index", "--check")[2]
+
+
+def test_a_file_is_built_again_without_what_was_removed(tmp_path):
+    path = built(tmp_path / "x.index")
+    before = path.stat().st_size
+    with nearfar.index.open(path, "w") as store:
+        store.add(records(range(N, N + 40)))
+        store.remove([f"n{k}" for k in range(0, N, 2)])
+        kept = store.in_memory()
+        kinds = store.columns()
+        assert store.build() == 240
+        assert store.columns() == kinds
+    assert path.stat().st_size < before
+    assert sorted(file.name for file in tmp_path.iterdir() if file.is_file()) == ["x.index", "x.index.graph"]
+    with nearfar.index.open(path) as store:
+        assert (store.engine(), store.about) == ("graph", kept.about)
+        assert store.check() > 0
+        found = store.get(kept.names)
+        np.testing.assert_array_equal(found.embeddings, kept.embeddings)
+        assert found.columns["shop"].tolist() == kept.columns["shop"].tolist()
+        assert store.search(ROWS[:9], 5).names.tolist() == kept.search(ROWS[:9], 5).names.tolist()
+
+
+KILLED = """
+import os, signal, sys
+
+import numpy as np
+
+import nearfar.index
+from nearfar.index import Index, blob_file, create, graph_file, records_of
+from nearfar.io import atomic_files
+
+WRITING = (atomic_files.__file__, blob_file.__file__, graph_file.__file__)
+rng = np.random.default_rng(0)
+rows = rng.normal(size=(60, 4))
+names = [f"n{k}" for k in range(60)]
+
+
+def build(deadly=None):
+    # Build the graph in a process that is killed at an event of writing; returns how many there were.
+    reading, report = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        seen = 0
+
+        def watch(frame, event, argument):
+            nonlocal seen
+            if frame.f_code.co_filename in WRITING:
+                seen += 1
+                if seen == deadly:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        with nearfar.index.open("x.index", "w") as store:
+            sys.setprofile(watch)
+            store.build()
+            sys.setprofile(None)
+        os.write(report, str(seen).encode())
+        os._exit(0)
+    os.close(report)
+    with os.fdopen(reading) as file:
+        count = file.read()
+    assert os.waitpid(pid, 0)[1] == (0 if deadly is None else signal.SIGKILL)
+    return int(count or 0)
+
+
+engines = set()
+events = 0
+kills = 0
+while kills < 20:
+    with create("x.index", records_of(rows, names)) as store:
+        if kills % 2:  # with a graph of the items before
+            store.build()
+        store.remove(names[:30])
+    expected = Index.load("x.index").search(rows, 5)
+    if not events:
+        events = build()
+        continue
+    build(1 + (kills * events) // 20)
+    kills += 1
+    with nearfar.index.open("x.index") as store:
+        assert store.column("name").tolist() == names[30:]
+        store.check()
+        found = store.search(rows, 5)
+        assert found.names.tolist() == expected.names.tolist()
+        np.testing.assert_allclose(found.distances, expected.distances, atol=1e-12)
+        engines.add(store.engine())
+build()
+with nearfar.index.open("x.index") as store:
+    assert (store.engine(), store.count()) == ("graph", 30)
+left = sorted(name for name in os.listdir() if not os.path.isdir(name))
+assert left == ["x.index", "x.index.graph"], left
+print(events, *sorted(engines))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are killed as POSIX does it")
+def test_a_collection_whose_build_is_killed_is_searched_rightly(tmp_path):
+    """At 20 of the moments at which the file is written again without removed items, and its graph is written."""
+    done = subprocess.run([sys.executable, "-c", KILLED], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    events, *engines = done.stdout.split()
+    assert int(events) > 40
+    assert set(engines) == {"exact", "graph"}

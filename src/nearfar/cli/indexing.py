@@ -80,7 +80,8 @@ def index(
     graph
         Build a graph beside the file in OUT (photos.index.graph), by which `nearfar search` finds the nearest of many
         items approximately and soon (needs the extra ann). It stays as it is while items are added and removed; build
-        it again after many changes. SOURCE is not needed. Delete the graph to search exactly.
+        it again after many changes. A file of which a tenth or more is of removed items is also written again without
+        them. SOURCE is not needed. Delete the graph to search exactly.
     check
         Read all of the file in OUT, and report whether a part of it is damaged. Nothing is changed.
     distance

@@ -531,6 +531,12 @@ def _without(blobs: Blobs, root: Root, gone: Mapping[str, int]) -> Root:
     return replace(root, count=root.count - len(gone), next=after)
 
 
+def removed_share(blobs: Blobs) -> float:
+    """Return the share of the items in the blocks of a file that were removed, and still take room there."""
+    removed = sum(len(data) // PLACE.itemsize for _, data in blobs.all_of(GONE))
+    return removed / max(1, removed + Root.read(blobs).count)
+
+
 def _grouped(keys: AnyArray) -> Iterator[tuple[int, Ints]]:
     """Yield each different key, and the places at which it is."""
     if len(keys) == 0:

@@ -25,6 +25,7 @@ from .collection_file import (
     numbers_of,
     read_snapshot,
     records_at,
+    removed_share,
 )
 from .filters import Kind, mask, parse_filter
 from .graph_file import build_graph, open_graph
@@ -35,6 +36,8 @@ from .records import Hits, Records, check_column, names_in
 
 if TYPE_CHECKING:
     from .words import WordIndex
+
+COMPACTED_FROM = 0.1  # share of removed items from which on a file is written again without them
 
 
 class FileStore:
@@ -190,8 +193,17 @@ class FileStore:
         return self._index
 
     def build(self) -> int:
-        """Build the graph by which the file is searched from then on, and return how many items it has."""
+        """Build the graph by which the file is searched from then on, and return how many items it has.
+
+        If much of the file is of removed items, it is written again without them before.
+        """
         self._check_writes()
+        with reading(self.path) as blobs:
+            wasteful = removed_share(blobs) > COMPACTED_FROM
+        if wasteful:
+            index = Index.load(self.path)
+            new_file(self.path, index.records(), distance=self.distance, engine=self._state().engine, about=self.about)
+            self._forget()
         return build_graph(self.path)
 
     def check(self) -> int:
@@ -252,7 +264,11 @@ class FileStore:
             with changing(self.path) as blobs:
                 make_change(blobs, change)
         finally:  # also after an error: an interrupt may have come after the change was written
-            self._root = None
-            self._metadata = None
-            self._words = None
-            self._index = None
+            self._forget()
+
+    def _forget(self) -> None:
+        """Let what was read be read again when it is needed."""
+        self._root = None
+        self._metadata = None
+        self._words = None
+        self._index = None

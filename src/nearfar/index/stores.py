@@ -100,8 +100,8 @@ class Store(Protocol):
     def search_words(self, words: str, k: int = 10, *, where: str = "") -> Records:
         """Find up to k items that have all words in their name, class and columns of text, the best match first.
 
-        A word that ends in an asterisk stands for all that begin so; upper and lower case are the same. A file ranks by
-        BM25, PostgreSQL by `ts_rank`. See `search_fused` for words and vectors at once.
+        A word that ends in an asterisk matches all words that begin so; upper and lower case are the same. A file ranks
+        by BM25, PostgreSQL by `ts_rank`. See `search_fused` for words and vectors at once.
         """
         ...
 

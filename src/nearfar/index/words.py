@@ -23,7 +23,7 @@ MOST_WORDS = 100
 
 
 def words_in(text: str) -> list[str]:
-    """Return the words of a search; one that ends in an asterisk stands for all that begin so.
+    """Return the words of a search; one that ends in an asterisk matches all words that begin so.
 
     >>> words_in("Red shoe*, 42")
     ['Red', 'shoe*', '42']
