@@ -50,7 +50,6 @@ GROUND = {
 ALLOWED: dict[str, set[str]] = {
     **{module: set() for module in GROUND},
     "io": {"numerics"},
-    "core": set(),  # old names of modules
     "numerics": set(),
     "neighbors": {"numerics"},
     "estimators": {"io", "numerics", "neighbors", "data"},
@@ -205,7 +204,7 @@ SHARED = sorted(m for m in PATHS.keys() - PACKAGES - HOMES.keys() if room_of(m) 
 def test_a_module_lives_where_its_users_are(module):
     found = users(module)
     home = module.rpartition(".")[0]
-    assert found or module in UNUSED or "forward_to_new_modules(" in PATHS[module].read_text(), "nothing uses it"
+    assert found or module in UNUSED, "nothing uses it"
     if any(user.endswith(":") for user in found) or not found:
         assert not method_of(home), f"{module} serves more than its method: {sorted(found)}"
         return

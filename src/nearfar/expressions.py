@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from inspect import Parameter
@@ -36,6 +37,7 @@ MAX_NUMBER_LENGTH = 40  # characters of a number; `repr` of a float has up to 24
 MAX_INTEGER = 2**64  # an integer beyond is no setting, and overflows where it is used
 SHOWN_CHARACTERS = 60  # characters of a text that an error repeats
 KEPT_TREES = 64  # texts that are not parsed again; a training has five, and their inner texts
+KEPT_LENGTH = 10_000  # characters of such a text, so that numbers of many classes do not fill the memory
 
 
 class ExpressionError(ValueError):
@@ -157,10 +159,10 @@ def parse_list(text: str, expected: str) -> tuple[Node, ...]:
 
 def _parsed(text: str, expected: str, read: Callable[[str, str], Tree]) -> Tree:
     """Read a text, which is parsed once: a run asks for its trunk where it chooses settings, opens data and builds."""
-    try:
-        return _kept_tree(text, read) if isinstance(text, str) else read(text, expected)
-    except ExpressionError:
-        return read(text, expected)  # raises the error in the words of the caller
+    if isinstance(text, str) and len(text) <= KEPT_LENGTH:
+        with suppress(ExpressionError):  # which is raised again in the words of the caller
+            return _kept_tree(text, read)
+    return read(text, expected)
 
 
 @lru_cache(maxsize=KEPT_TREES)

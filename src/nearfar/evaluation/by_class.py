@@ -56,6 +56,7 @@ def scores_by_class(found: Retrieval, classes: Ints, names: Sequence[str]) -> di
     kept = found.relevant > 0
     numbers = classes[kept]
     counts = np.bincount(numbers, minlength=len(names))
+    # sums over the queries of each class, (C,): divided by their number when the classes are listed
     hits = np.bincount(numbers, weights=found.found(1)[kept], minlength=len(names))
     precision = np.bincount(numbers, weights=found.map_at_r[kept], minlength=len(names))
     scores = {}

@@ -288,8 +288,10 @@ def _expected_cells(a: int, b: Ints, n: int) -> Array:
     low = np.maximum(1, a + b - n)
     length = np.minimum(a, b) - low + 1
     at = np.repeat(np.arange(len(b)), length)
+    # x counts from low[b] up within its size b
     x = np.arange(len(at)) - (np.cumsum(length) - length - low)[at]
     c = b[at]
+    # log P(x), by log-gammas: the factorials of a large n overflow
     chance = gammaln(a + 1) + gammaln(n - a + 1) - gammaln(n + 1) - gammaln(x + 1) - gammaln(a - x + 1)
     chance += gammaln(c + 1) + gammaln(n - c + 1) - gammaln(c - x + 1) - gammaln(n - a - c + x + 1)
     terms: Array = x / n * np.log(n * x / (a * c)) * np.exp(chance)

@@ -24,6 +24,7 @@ def relative_spread(rows: AnyArray, distance: str) -> float:
     x = np.asarray(rows, dtype=np.float64)
     if distance == "cosine":
         mean = unit_rows(x).mean(axis=0)
+        # mean_ij (1 - x_i . x_j) = 1 - |mean x|^2 for unit vectors
         return 1.0 - float(mean @ mean)
     total = float(np.mean(np.sum(x * x, axis=1)))
     if total == 0:

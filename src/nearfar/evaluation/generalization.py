@@ -61,6 +61,7 @@ def h_divergence(
     rng = np.random.default_rng(seed)
     errors = []
     for _ in range(splits):
+        # equally many of both sets, so that a rule without any information is wrong half of the time
         rows = np.concatenate([x[rng.choice(len(x), size, replace=False)], y[rng.choice(len(y), size, replace=False)]])
         errors.append(np.mean(_mistakes(rows, side, halves(side, rng), distance)[0]))
     error = np.array(errors)
@@ -109,6 +110,7 @@ def joint_error(
     (b,) = class_numbers(unseen_labels, names=("unseen_labels",))
     check_lengths(len(x), a, "seen_labels")
     check_lengths(len(y), b, "unseen_labels")
+    # unseen classes are numbered after the seen ones: the same label is another class there
     classes = np.concatenate([a, b + a.max() + 1])
     if np.bincount(classes).min() < 2:
         raise ValueError("seen_labels, unseen_labels: expected at least 2 samples of every class")
@@ -118,6 +120,7 @@ def joint_error(
     sums = []
     for _ in range(splits):
         wrong, tested = _mistakes(rows, classes, halves(classes, rng), distance)
+        # an error rate of each set: a sum over both would depend on their sizes
         sums.append(wrong[~is_unseen[tested]].mean() + wrong[is_unseen[tested]].mean())
     return interval(sums)
 

@@ -167,11 +167,13 @@ def _graded(
     rows = unit_rows(queries)
     others = rows if gallery is None else unit_rows(as_rows(gallery, "gallery"))
     m = len(others)
+    # 1 / log2(i + 1) for the ranks i = 1..k
     discount = 1 / np.log2(np.arange(min(k, m)) + 2)
     ranks = np.arange(1, m + 1)
     found = []
     for part in row_blocks(np.arange(len(rows)), 64 * m):
         gains = gains_of(part)
+        # cosines (b, m); a query does not find itself, and what is hidden is neither found nor relevant
         likeness = rows[part] @ others.T
         if gallery is None:
             gains[np.arange(len(part)), part] = 0
@@ -180,14 +182,17 @@ def _graded(
             apart = hidden(part) & (gains > 0)
             gains[apart] = 0
             likeness[apart] = -np.inf
+        # stable, so that ties are in the order of the gallery on every machine
         order = np.argsort(-likeness, axis=1, kind="stable")
         ranked = np.take_along_axis(gains, order, axis=1)
+        # the gains of the best order: the largest first; without a gain above 0, nothing can be found
         best = -np.sort(-gains, axis=1)[:, : len(discount)]
         fair = best[:, 0] > 0
         ranked = ranked[fair]
         hits = ranked > 0
         relevant = hits.sum(axis=1)
         precision = hits.cumsum(axis=1) / ranks
+        # precision at the rank of each relevant item among the R nearest, over R
         map_at_r = (precision * hits * (ranks <= relevant[:, None])).sum(axis=1) / relevant
         ndcg = (ranked[:, : len(discount)] @ discount) / (best[fair] @ discount)
         found.append(np.stack([ndcg, hits[:, 0], map_at_r]))

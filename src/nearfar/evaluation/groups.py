@@ -81,6 +81,7 @@ def _kinds_of_ids(query_class: Ints, gallery_class: Ints, ids: Any, gallery_ids:
     query_id, gallery_id = class_numbers(ids, gallery_ids, names=("ids", "gallery_ids"))
     check_lengths(len(query_class), query_id, "ids")
     check_lengths(len(gallery_class), gallery_id, "gallery_ids")
+    # the class of each id in the gallery; -1 for an id that only a query has
     class_of = np.full(1 + max(query_id.max(), gallery_id.max()), -1)
     class_of[gallery_id] = gallery_class
     other = (class_of[query_id] >= 0) & (class_of[query_id] != query_class)

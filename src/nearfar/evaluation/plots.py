@@ -144,6 +144,7 @@ def plot_confusions(
     np.add.at(counts, (y, neighbor), 1.0)
     share = counts / counts.sum(axis=1, keepdims=True)
     wrong = 1 - np.diag(share)
+    # those with the most errors, in the order of their names
     shown = np.sort(np.argsort(-wrong, kind="stable")[:most])
     axes = axes if axes is not None else _new_axes()
     image = axes.imshow(share[np.ix_(shown, shown)], vmin=0, vmax=1, cmap="Blues")

@@ -188,8 +188,10 @@ def judge(rows: Array, labels: Ints, known: Bools, judged_rows: Ints) -> tuple[A
     right = (rows[known] - model.mean) @ model.components.T
     means = scatter.class_means(right, known_labels)
     squares = np.einsum("ij,ij->i", left, left)[:, None] + np.einsum("ij,ij->i", means, means)
+    # -|x - mu|^2 / 2 of each judged row and class mean, (b, c), in the whitened space
     near = -(squares - 2.0 * left @ means.T) / 2.0
     classes = int(labels.max()) + 1
+    # classes that the fold does not know get the smallest L of the row: no candidate, and no -inf
     nearness = np.repeat(near.min(axis=1)[:, None], classes, axis=1)
     nearness[:, codes] = near
     votes = np.zeros((len(judged_rows), classes))
@@ -260,6 +262,7 @@ def pairs_across(embeddings: Any, labels: Any, k: int = 20, *, distance: str = "
         rows, rows, 1, distance=distance, hidden=lambda judged_rows: members.of_rows(numbers, judged_rows)
     )
     item = np.arange(len(rows))
+    # each pair is found from both of its items, and counts once
     i = np.minimum(item, other[:, 0])
     j = np.maximum(item, other[:, 0])
     first = np.unique(i * len(rows) + j, return_index=True)[1]

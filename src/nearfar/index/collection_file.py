@@ -511,6 +511,7 @@ def _without(blobs: Blobs, root: Root, gone: Mapping[str, int]) -> Root:
     hashes = hashes_of([*gone])
     numbers = np.array([*gone.values()], dtype=np.int64)
     for bucket, places in _grouped(hashes % np.uint64(root.buckets)):
+        # first the names, so that the items are found no more
         known, there = _bucket(blobs, bucket)
         left = ~np.isin(there, numbers[places])
         _put_bucket(blobs, bucket, known[left], there[left])
@@ -520,6 +521,7 @@ def _without(blobs: Blobs, root: Root, gone: Mapping[str, int]) -> Root:
         size = min(R, root.next - block * R)
         with parsing():
             before = np.frombuffer(blobs.get(GONE, block) or b"", dtype=PLACE)
+        # places within the block, (up to R,), which stay taken: numbers of items are never given twice
         all_gone = np.union1d(before, numbers[places] % R).astype(PLACE)
         if len(all_gone) < size:
             blobs.put(GONE, block, all_gone.tobytes())
@@ -553,6 +555,7 @@ def _appended(blobs: Blobs, root: Root, records: Records) -> Root:
     R = root.per_block
     at = 0
     while at < n:
+        # as many as fit into the block that has room; then the next block
         block, place = divmod(root.next + at, R)
         part = slice(at, min(n, at + R - place))
         _append_rows(blobs, block, place, records.embeddings[part])
@@ -568,6 +571,7 @@ def _appended(blobs: Blobs, root: Root, records: Records) -> Root:
     numbers = np.arange(root.next, root.next + n)
     root = replace(root, next=root.next + n, count=root.count + n)
     hashes = hashes_of(records.names.tolist())
+    # buckets hold 4 IN_BUCKET names on average at most, so that a change rewrites few bytes
     if root.count > 4 * IN_BUCKET * root.buckets:
         hashes, numbers, root = _more_buckets(blobs, root, hashes, numbers)
     for bucket, places in _grouped(hashes % np.uint64(root.buckets)):

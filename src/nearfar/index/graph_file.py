@@ -75,6 +75,7 @@ class MappedGraph:
         compared = as_compared(queries, self.distance, self.scale)
         places = np.full((len(queries), wanted), -1, dtype=np.int64)
         with self.lock:
+            # usearch follows as many points as it keeps: fewer than wanted would return fewer
             self.found.expansion_search = max(CANDIDATES, wanted)
             for row, query in enumerate(compared):
                 keys = self.found.search(query, wanted, threads=1).keys
@@ -134,6 +135,7 @@ def build_graph(path: Path) -> int:
     rows = snapshot.vectors
     if len(rows) == 0:
         raise ValueError(f"graph: {path} has no items; add some first")
+    # the largest entry becomes 1, so that no square overflows in float32; cosine compares unit rows
     scale = max(float(np.abs(rows).max()), float(np.finfo(np.float32).tiny))
     graph = new_graph(root.dimensions, root.distance)
     begins = range(0, len(rows), BUILT_AT_A_TIME)
@@ -169,6 +171,7 @@ def open_graph(path: Path, root: Root) -> MappedGraph | None:
             return None
         m = about["count"]
         d = root.dimensions
+        # where header, vectors, numbers and checksums end; the graph itself is the rest
         ends = np.cumsum([HEADER, m * d * VALUE.itemsize, m * NUMBER.itemsize, m * SUM.itemsize]).tolist()
         found = new_graph(d, root.distance)
         found.view(mapped[ends[3] :])

@@ -41,7 +41,9 @@ class MappedSearch:
         self.graph = graph
         n = len(snapshot)
         self.old = n - len(snapshot.vectors)  # items that the graph has
+        # numbers of items increase in both: where the vector of each old item is in the graph, (old,)
         self.places = np.searchsorted(graph.numbers, snapshot.numbers[: self.old])  # of their vectors
+        # searchsorted finds a place also for a number that is missing there
         if not np.array_equal(graph.numbers[self.places], snapshot.numbers[: self.old]):
             raise ValueError("the graph beside the index is of another one; delete it, or build it again with --build")
         self.row_of = np.full(len(graph.numbers), -1, dtype=np.int64)  # of each vector of the graph; -1 if it is gone
@@ -122,6 +124,7 @@ class MappedSearch:
             hits: Hits = first_of_groups(found, lambda: self.column(group_by), k=int(k), most=most)
         else:
             hits = found(min(int(k), most))
+        # each found item is read once, however many queries it answers
         items, positions = np.unique(hits.positions, return_inverse=True)
         positions = positions.reshape(hits.positions.shape)
         if len(items) and items[0] < 0:  # where nothing was found
@@ -164,14 +167,17 @@ class MappedSearch:
             meets[kept] = True
             share = len(kept) / len(self)
             newer = newer[meets[self.old :]]
+        # of the candidates, only a share meets the filter: more are asked for, so that k are left
         wanted = int(PER_NEIGHBOR * k / share)
         for _ in range(MOST_ROUNDS):
+            # a quarter of all vectors: comparing all of them is as quick, and exact
             if wanted * 4 > len(self.graph.vectors):
                 break
             places = self.graph.candidates(x, wanted)
             items = np.where(places >= 0, self.row_of[places], -1)  # (n, wanted)
             if meets is not None:
                 items[~meets[items]] = -1
+            # enough of them for every query, or all that there are
             if ((items >= 0).sum(axis=1) >= min(k, self.old)).all():
                 return self._ordered(x, k, items, newer)
             wanted *= 4
@@ -181,6 +187,7 @@ class MappedSearch:
         """Return the k nearest among some items for each query, (n, m), and items for all of them."""
         distance = self.snapshot.root.distance
         different, at = np.unique(items, return_inverse=True)
+        # the graph has rounded vectors: distances are computed again from exact ones, (u, d) for u different items
         rows = self.rows(np.maximum(different, 0))
         queries = np.broadcast_to(np.arange(len(x))[:, None], items.shape)
         distances = pair_distances(x, rows, queries, at.reshape(items.shape), distance)
@@ -198,6 +205,7 @@ class MappedSearch:
         items = np.empty((len(x), 0), dtype=np.int64)
         for part in _blocks(kept, max(k, COMPARED_BYTES // (4 * x.shape[1]))):
             near, places = nearest(x, self.rows(part), min(k, len(part)), distance=distance)
+            # the k nearest so far, (n, k), and those of the next block
             distances, items = _first(
                 np.concatenate([distances, near], axis=1), np.concatenate([items, part[places]], axis=1), k
             )
@@ -222,5 +230,6 @@ def _blocks(items: Ints, size: int) -> Iterator[Ints]:
 
 def _first(distances: Array, items: Ints, k: int) -> tuple[Array, Ints]:
     """Return the k smallest distances of each row and their items; equal ones in the order of the items."""
+    # lexsort sorts by its last key first: by distance, then by item
     order = np.lexsort((items, distances))[:, :k]
     return np.take_along_axis(distances, order, axis=1), np.take_along_axis(items, order, axis=1)

@@ -167,10 +167,13 @@ class Product:
         values = self._table(len(rows))
         np.matmul(left.astype(self.right.dtype), self.right.T, out=values)
         if self.final:
+            # the products are of centered vectors; their common part is added in float64
             values += (left @ self.space.center)[:, None]
             on_grid(values, out=values)
+            # equal rows get equal values, so that a tie is one on every processor
             copies = np.flatnonzero(self.original != np.arange(len(self.original)))
             values[:, copies] = values[:, self.original[copies]]
+        # columns behind the gallery fill up the table, and are no neighbors
         values[:, len(self.space.gallery) :] = -np.inf
         if self.space.own is not None:
             values[np.arange(len(rows)), self.space.own[rows]] = -np.inf

@@ -42,9 +42,11 @@ def lle_weights(X: Array, k: int = 10, reg: float = 1e-3) -> csr_array:
     step = max(1, (1 << 22) // (k * (k + X.shape[1])))
     for a in range(0, len(X), step):
         Z = X[near[a : a + step]] - X[a : a + step, None]
+        # Gram matrices of the differences to the k neighbors, (b, k, k), and a ridge of `reg` mean eigenvalues
         G = Z @ Z.transpose(0, 2, 1)
         ridge = reg * np.trace(G, axis1=1, axis2=2) / k
         G += np.where(ridge > 0, ridge, 1.0)[:, None, None] * np.eye(k)
+        # min |sum_j s_j z_j|^2 with sum s = 1 is solved by s = G^-1 1, scaled to the sum 1
         s = np.linalg.solve(G, np.ones((len(Z), k, 1)))[:, :, 0]
         S[a : a + step] = s / s.sum(axis=1, keepdims=True)
     return csr_array((S.ravel(), near.ravel(), np.arange(0, near.size + 1, k)), shape=(len(X), len(X)))

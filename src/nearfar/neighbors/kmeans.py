@@ -136,6 +136,7 @@ def lloyd(rows: Rows, centers: Rows, iterations: int, nearest: Nearest, *, keep_
     squares, numbers = nearest(rows, centers)
     for _ in range(iterations):
         after = means(rows, numbers, centers, None if keep_empty else squares)
+        # while no center moves, no row can change its cluster
         moved = (after != centers).any(axis=1)
         if not moved.any():
             break
@@ -477,6 +478,7 @@ class Exchange:
         """Move rows (q,) from their clusters to others; no cluster may occur twice."""
         x = self.rows[row]
         one = np.ones((), dtype=self.rows.dtype)
+        # the mean of n rows without x is mu + (mu - x) / (n - 1), and with x it is mu + (x - mu) / (n + 1)
         self.centers[source] += (self.centers[source] - x) * (one / (self.size[source] - 1)[:, None])
         self.centers[target] += (x - self.centers[target]) * (one / (self.size[target] + 1)[:, None])
         self.size[source] -= 1

@@ -217,8 +217,10 @@ def groups_within(rows: Any, within: float, *, distance: str = "euclidean") -> G
     x = as_rows(rows, "rows")
     distinct, place, copies = np.unique(originals(x), return_inverse=True, return_counts=True)
     pairs = pairs_within(x[distinct], within, distance=distance)
+    # the groups are the connected components of the graph whose edges are the pairs
     links = coo_array((np.ones(len(pairs.i)), (pairs.i, pairs.j)), shape=(len(distinct), len(distinct)))
     joined = connected_components(links, directed=False)[1][place]
+    # a copy is at distance 0, also where no other row is near
     nearest = np.where(copies > 1, 0.0, np.inf)
     np.minimum.at(nearest, pairs.i, pairs.distances)
     np.minimum.at(nearest, pairs.j, pairs.distances)

@@ -140,6 +140,7 @@ class Gallery:
             ranked = rank_block(product, part, k)
             indices[part[ranked.done]] = ranked.columns[ranked.done, :k]
             product.postpone(part[~ranked.done])
+        # queries with too many pairs within the error of float32 are asked again, in float64
         left = np.concatenate([np.empty(0, np.intp), *product.postponed])
         if left.size:
             of_left = None if hidden is None else lambda rows: hidden(left[rows])
