@@ -593,8 +593,8 @@ def test_only_items_that_an_index_has_not_are_embedded(capsys, monkeypatch, tmp_
 
     rows, file, counts = np.random.default_rng(0).normal(size=(6, 3)), tmp_path / "a.index", []
     nearfar.RCA().fit(np.r_[rows, -rows], np.arange(12) % 3).save(tmp_path / "rca.safetensors")
-    embed = building.embedded_by
-    monkeypatch.setattr(building, "embedded_by", lambda *given: counts.append(len(given[1])) or embed(*given))
+    embed = building.embedded_beside
+    monkeypatch.setattr(building, "embedded_beside", lambda *given: counts.append(len(given[3])) or embed(*given))
 
     def index(shift, names, *words):
         np.savez(tmp_path / "items.npz", X=rows[: len(names)] + shift, y=["x"] * len(names), names=names)

@@ -35,18 +35,18 @@ def tables(tmp_path):
 )
 def test_a_change_waits_for_the_one_under_way(tables, monkeypatch, capsys, second, left):
     """The second begins when the first has read the index, and has not written it yet."""
-    file, plain = tables / "x.index", building.embedded_by
+    file, plain = tables / "x.index", building.embedded_beside
     monkeypatch.chdir(tables)
     indexing.index(tables / "a.npz", out=file)
     other = threading.Thread(target=indexing.index, kwargs={"source": None, **second, "out": Path("x.index")})
 
     def embed(*given):
-        building.embedded_by = plain
+        building.embedded_beside = plain
         other.start()
         other.join(timeout=0.5)
         return plain(*given)
 
-    monkeypatch.setattr(building, "embedded_by", embed)
+    monkeypatch.setattr(building, "embedded_beside", embed)
     indexing.index(tables / "b.npz", out=file, add=True)
     other.join()
     assert Index.load(file).names.tolist() == left

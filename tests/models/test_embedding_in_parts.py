@@ -9,6 +9,7 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -346,6 +347,15 @@ class Statistics:
 def statistics(monkeypatch):
     for module in ("embedding_in_parts", "embedded"):
         monkeypatch.setattr(f"nearfar.models.{module}.load", lambda source: Statistics())
+
+
+def test_a_folder_has_the_names_and_classes_that_the_training_has_read(statistics, tmp_path, monkeypatch):
+    settings = SimpleNamespace(label="kind", name="code")
+    monkeypatch.setattr(Statistics, "config_", settings, raising=False)
+    data = str(write(tmp_path, {"a.csv": "code,id,x,label,kind\na,1,1,u,v\nb,2,3,u,w\n"}) / "a.csv")
+    embed_in_parts("timm:any", data, tmp_path / "parts")
+    found = open_items(str(tmp_path / "parts"))
+    assert (found.names, found.classes) == (("a", "b"), ("v", "w"))
 
 
 def photos_in(folder):

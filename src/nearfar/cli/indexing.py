@@ -42,6 +42,8 @@ def index(
 ) -> None:
     """Embed data with a run or a learner, and save the embeddings as an index for `nearfar search`.
 
+    After a kill, the same command continues with what it has embedded, if there are more than 10,000 items.
+
     Example: nearfar index runs/glyphs photos/ -o photos.index
 
     Parameters

@@ -23,6 +23,7 @@ from ..numerics.types import AnyArray
 from ..quoting import count_of, quoted
 from . import index_lock
 from .file_store import FileStore
+from .from_parts import create_from_parts, embedded_beside, is_read_in_blocks, remove_kept
 from .paths import (
     GROUP,
     base_folder_metadata,
@@ -132,7 +133,11 @@ def build(
             return line + built_graph(out) if graph else line
         how: dict[str, Any] = {"add": add, "new": new, "remove": remove, "engine": engine, "skip_bad": skip_bad}
         how |= {"label": label, "name": name, "columns": columns, "distance": distance, "about": about}
-        line = write_items(source, data, out, **how)
+        if is_read_in_blocks(source, out, engine) and not (data or add or columns or skip_bad):
+            line = new_from_parts(source, out, distance, about)
+        else:
+            line = write_items(source, data, out, **how)
+        remove_kept(out)
         return line + built_graph(out) if graph else line
 
 
@@ -235,7 +240,7 @@ def write_items(
             return f"{shown(out)}: {store_summary(old)}; nothing new{counts_text(known, len(gone))}{left_out(items)}"
     old_about = {} if old is None else old.about
     dims_about = about if old is None else old_about
-    rows = first_dims(embedded_by(model, items, data), dims_about)
+    rows = first_dims(embedded_beside(out, model, source, items, data), dims_about)
 
     new_about = {
         **source_about,
@@ -269,6 +274,16 @@ def write_items(
             found += f", {replaced:,} of them replaced"
         found += without_columns_text(store, records, had)
     return f"{shown(out)}: {store_summary(store)}; {found}{counts_text(known, len(gone))}{left_out(items)}"
+
+
+def new_from_parts(folder: Path, out: Path, distance: str | None, about: Mapping[str, str]) -> str:
+    """Make an index of a folder of embeddings, and return one line on it."""
+    home = Path.cwd()
+    made = {"source": "", "weights": "", **base_folder_metadata(home, out)}
+    about = {**made, **about_data({}, data_relative_to(str(folder), home), None), **about}
+    known = distance or recorded_distance(folder) or "cosine"
+    store = create_from_parts(folder, out, distance=known, about=about)
+    return f"{shown(out)}: {store_summary(store)}; {count_of(store.count(), 'item')} embedded"
 
 
 def store_summary(store: Store) -> str:

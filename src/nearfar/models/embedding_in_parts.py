@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from ..io.sources import MODELS, absolute, kind_of
 from ..numerics.types import AnyArray
 from ..progress import Portion, listening, stage
 from ..quoting import quoted
-from .embedded import texts_of_pairs
+from .embedded import texts_of_pairs, trained_columns
 from .loading import load
 from .model import Model
 
@@ -99,13 +100,12 @@ def embed_in_parts(
     if texts:
         blocks = blocks_of(texts_of_pairs(data, label, skip_bad), data)
     else:
-        blocks = open_blocks(data, label=label, name=name, skip_bad=skip_bad)
+        blocks = open_blocks(data, **trained_columns(model, data, label, name), skip_bad=skip_bad)
     manifest = manifest_of(source, model, data, blocks, dims=dims, part_size=part_size)
     path = Path(folder)
     check_place(path, manifest, overwrite=overwrite)
     mine = [*range(number - 1, manifest.parts, of)]
-    found = written(path, manifest, mine)
-    write_parts(path, manifest, model, blocks, sorted(set(mine) - set(found)), overwrite=overwrite)
+    found = write_missing_parts(path, manifest, model.embed, blocks, mine, overwrite=overwrite)
     missing = sorted(set(range(manifest.parts)) - set(written(path, manifest)))
     return PartsWritten(path, manifest, mine, found, missing, blocks.items)
 
@@ -133,27 +133,39 @@ def manifest_of(
     )
 
 
-def write_parts(
-    folder: Path, manifest: Manifest, model: Model, blocks: Blocks, numbers: list[int], *, overwrite: bool
-) -> None:
-    """Embed the items of some parts, and write each part as soon as it is embedded.
+def write_missing_parts(
+    folder: Path,
+    manifest: Manifest,
+    embed: Callable[[Dataset], AnyArray],
+    blocks: Blocks,
+    mine: Sequence[int],
+    *,
+    overwrite: bool = False,
+) -> list[int]:
+    """Embed the items of those of some parts that are missing, and write each part as soon as it is embedded.
 
     The folder is made, or replaced, when the first part is embedded: data that cannot be embedded leave nothing.
+    Returns the numbers of those that were there.
     """
+    found = written(folder, manifest, mine)
+    numbers = sorted(set(mine) - set(found))
     sizes = {number: stop - start for number in numbers for start, stop in [manifest.bounds(number)]}
     with stage("embedding", sum(sizes.values())) as done:
         for number, size in sizes.items():
             with Portion(done, size) as portion, listening(portion):
-                part = embedded_part(manifest, model, blocks, number)
+                part = embedded_part(manifest, embed, blocks, number)
                 begin(folder, manifest, overwrite=overwrite)  # refuses if another process has replaced the folder
                 overwrite = False
                 write_part(folder, manifest, number, part)
+    return found
 
 
-def embedded_part(manifest: Manifest, model: Model, blocks: Blocks, number: int) -> EmbeddedPart:
+def embedded_part(
+    manifest: Manifest, embed: Callable[[Dataset], AnyArray], blocks: Blocks, number: int
+) -> EmbeddedPart:
     """Embed the items of one part."""
     items = blocks.read(*manifest.bounds(number))
-    rows = np.asarray(model.embed(items))[:, : manifest.dimensions].astype(np.float32, copy=False)
+    rows = np.asarray(embed(items))[:, : manifest.dimensions].astype(np.float32, copy=False)
     if rows.shape != (len(items), manifest.dimensions):
         raise ValueError(f"{manifest.model}: expected embeddings of {manifest.dimensions} dimensions, got {rows.shape}")
     groups = None if items.groups is None else items.groups.tolist()
