@@ -20,6 +20,8 @@ from tests.serve.conftest import COLORS, Image, embeds, mean_color
 TAKES_NO_TEXT = "the model of this index does not embed texts; search by an image or an item"
 BASE = "http://127.0.0.1:8000"
 JSON = {"content-type": "application/json"}
+TOKEN = "sixteen-letters-long"
+BEARER = {"authorization": f"Bearer {TOKEN}"}
 
 
 @pytest.fixture
@@ -273,12 +275,13 @@ def test_the_pages_need_nothing_from_elsewhere(client):
 
 
 def test_openapi_describes_every_route_of_the_api(client, build):
-    told = client.get("/openapi.json").json()
-    routes = {route.path: route.methods - {"HEAD"} for route in build().routes if route.path.startswith("/api/")}
-    assert {path: {method.upper() for method in one} for path, one in told["paths"].items()} == routes
-    schemas = told["components"]["schemas"]
-    for name in re.findall(r"#/components/schemas/(\w+)", client.get("/openapi.json").text):
-        assert name in schemas
+    for app, headers in ((build(), {}), (build(token=TOKEN, writes=True), BEARER)):
+        answer = TestClient(app, base_url=BASE).get("/openapi.json", headers=headers)
+        routes = {route.path: route.methods - {"HEAD"} for route in app.routes if route.path[:4] in ("/api", "/v1/")}
+        paths = answer.json()["paths"]
+        assert {path: {method.upper() for method in one} for path, one in paths.items()} == routes
+        schemas = answer.json()["components"]["schemas"]
+        assert all(name in schemas for name in re.findall(r"#/components/schemas/(\w+)", answer.text))
 
 
 def test_metrics_count_requests_by_path(client):

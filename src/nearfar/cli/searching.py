@@ -42,7 +42,8 @@ def search(
     Parameters
     ----------
     file
-        An index from `nearfar index`: a file, a folder such as photos.lance, or http://HOST:19530/photos.
+        An index from `nearfar index`: a file, a folder such as photos.lance, http://HOST:19530/photos, or
+        'postgresql://HOST/DATABASE#photos'.
     query
         An image, a folder of images, an .npy or .npz of rows, or any data that `nearfar train` takes. If the model
         embeds texts, also a text such as "red shoes". It may be left out with --words.

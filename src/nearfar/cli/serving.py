@@ -25,6 +25,7 @@ def serve(
     port: Annotated[int, Parameter(group=SERVER)] = 8000,
     token: Annotated[str, Parameter(show_default=False, group=SERVER)] = "",
     name: Annotated[tuple[str, ...], Parameter(show_default=False, group=SERVER)] = (),
+    allow_writes: Annotated[bool, Parameter(group=SERVER)] = False,
     run: Annotated[Path | None, Parameter(group=RUN)] = None,
     adapter: Annotated[Path | None, Parameter(group=RUN)] = None,
     wrong: Annotated[Path | None, Parameter(group=RUN)] = None,
@@ -38,7 +39,8 @@ def serve(
     Parameters
     ----------
     file
-        An index from `nearfar index`: a file, a folder such as photos.lance, or http://HOST:19530/photos.
+        An index from `nearfar index`: a file, a folder such as photos.lance, http://HOST:19530/photos, or
+        'postgresql://HOST/DATABASE#photos'.
     host
         The address to listen on; any address other than that of this machine (loopback) needs --token.
     port
@@ -47,6 +49,8 @@ def serve(
         Secret that every request must carry, of at least 16 characters: open http://HOST:PORT/?token=TOKEN once.
     name
         Another name of the server, such as search.example.org. Repeat for several.
+    allow_writes
+        Let requests add, replace and remove items of the index (/api/add and /api/remove). It needs --token.
     run
         The run or learner that embeds the queries, if the one that made the index was moved.
     adapter
@@ -58,13 +62,23 @@ def serve(
         Also show pictures from this folder: without it, only those below the folder of the index. Repeat for several.
     """
     check_address(host, port, token)
+    if allow_writes and not token:
+        raise ValueError(f"--allow-writes: also give a --token of at least {LEAST_TOKEN} characters")
     from ..serve import open_app
     from ..serve.server import listen
     from ..serve.server import serve as run_server
 
     with images_from(*images):
         with trusting(*trust):
-            app = open_app(file, run=run, adapter=adapter, wrong=wrong, hosts=(*LOCAL, host, *name), token=token)
+            app = open_app(
+                file,
+                run=run,
+                adapter=adapter,
+                wrong=wrong,
+                hosts=(*LOCAL, host, *name),
+                token=token,
+                allow_writes=allow_writes,
+            )
         listener = listen(host, port)
         port = listener.getsockname()[1]  # port 0 takes a free one
         address = f"[{host}]" if ":" in host else host

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from collections.abc import Collection as Names
+from collections.abc import Collection as Hosts
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from math import isfinite, nan
@@ -22,9 +22,11 @@ from starlette.routing import Route
 
 from ..index.records import Hits
 from ..index.stores import THRESHOLD, Store
+from ..index.words import search_fused, words_hits
 from ..io.untrusted import parse_json
 from ..numerics.types import AnyArray
 from ..quoting import quoted
+from .bodies import LARGEST, Body, EmbeddingInput, Names, NewItem, NewItems, Vectors, image_in, read_body
 from .collection import (
     Collection,
     NotAnImageError,
@@ -39,14 +41,15 @@ from .guard import COOKIE, LIMITS, LOOPBACK, Guard, Limits, error_response
 from .marks import WrongLabels
 from .metrics import Metrics
 from .openapi import specification
+from .writing import as_openai, embedded_texts, new_records, way_of
 
 STATIC = Path(__file__).parent / "static"
 FILES = {"page.css": "text/css", "page.js": "text/javascript", "api.js": "text/javascript", "icon.svg": "image/svg+xml"}
 MAX_NEIGHBORS = 200
+MAX_QUERIES = 100  # maximum number of vectors that are searched at once
 MAX_LISTED = 200  # maximum number of items in a response
 MAX_SIDE = 1024  # maximum side in pixels of a picture of an item
 JSON = "application/json"
-LARGEST = 1e30  # number in a query; squares of larger ones leave the range of float32
 MAX_NAME = 4096  # maximum number of characters of the name of an item
 ROUTING_ERRORS = {
     "Not Found": "there is no such path; /docs describes the API",
@@ -59,9 +62,10 @@ def make_app(
     collection: Collection,
     marks: WrongLabels,
     *,
-    hosts: Names[str] = LOOPBACK,
+    hosts: Hosts[str] = LOOPBACK,
     token: str = "",
     limits: Limits = LIMITS,
+    writes: bool = False,
 ) -> Starlette:
     """Return the ASGI application.
 
@@ -76,9 +80,20 @@ def make_app(
     token : str
         Secret that every request must carry; "" for none, which is safe on loopback only.
     limits : Limits
+    writes : bool
+        Whether requests may add and remove items; it needs a token.
+
+    Raises
+    ------
+    ValueError
+        If there is no token for writes, or the index has items of another model than the one that would embed.
     """
+    if writes and not token:
+        raise ValueError("allow_writes: also give a token, without which every program of this machine could write")
+    if writes and collection.adapter is not None:
+        raise ValueError("allow_writes: does not work with an adapter, which is for queries only")
     metrics = Metrics()
-    api = Api(collection, marks, limits, metrics, token)
+    api = Api(collection, marks, limits, metrics, token, writes)
     routes = api.routes()
     paths = [route.path for route in routes]
     app = Starlette(
@@ -94,19 +109,25 @@ class Api:
     """The responses; each public method is a route."""
 
     def __init__(
-        self, collection: Collection, marks: WrongLabels, limits: Limits, metrics: Metrics, token: str
+        self, collection: Collection, marks: WrongLabels, limits: Limits, metrics: Metrics, token: str, writes: bool
     ) -> None:
         self.collection = collection
         self.marks = marks
         self.limits = limits
         self.metrics = metrics
         self.token = token
+        self.writes = writes
         self.decodings = Decodings(limits.upload_pixels)
         self.waiting = 0  # bytes of the bodies in memory
 
     def routes(self) -> list[Route]:
-        """Return all routes; `openapi.py` describes those below /api."""
+        """Return all routes; `openapi.py` describes those below /api and /v1."""
+        changes = [
+            Route("/api/add", self.add, methods=["POST"]),
+            Route("/api/remove", self.remove, methods=["POST"]),
+        ]
         return [
+            *(changes if self.writes else []),
             Route("/", self.page),
             Route("/static/{name}", self.static),
             Route("/docs", self.docs),
@@ -116,6 +137,9 @@ class Api:
             Route("/api/about", self.about),
             Route("/api/search", self.search, methods=["POST"]),
             Route("/api/search-text", self.search_text, methods=["POST"]),
+            Route("/api/search-words", self.search_words),
+            Route("/api/search-batch", self.search_batch, methods=["POST"]),
+            Route("/v1/embeddings", self.embeddings, methods=["POST"]),
             Route("/api/neighbors", self.neighbors),
             Route("/api/items", self.items),
             Route("/api/item", self.item),
@@ -141,7 +165,7 @@ class Api:
         return FileResponse(STATIC / "api.html", media_type="text/html")
 
     async def openapi(self, request: Request) -> Response:
-        return JSONResponse(specification(self.limits, bearer=bool(self.token)))
+        return JSONResponse(specification(self.limits, bearer=bool(self.token), writes=self.writes))
 
     async def health(self, request: Request) -> Response:
         return JSONResponse({"status": "ok"})
@@ -217,9 +241,143 @@ class Api:
             raise HTTPException(400, 'expected {"text": "red shoes"}, with at least one word')
         return await self._nearest(lambda: self.collection.embedded_text(text), query)
 
+    async def search_words(self, request: Request) -> Response:
+        _check_parameters(request, "words", "k", "where")
+        parameters = request.query_params
+        k = _number(request, "k", 12, 1, MAX_NEIGHBORS)
+
+        def read() -> dict[str, Any]:
+            store = self.collection.store()
+            found = store.search_words(parameters.get("words", ""), k, where=parameters.get("where", ""))
+            neighbors = plain_neighbors(words_hits(found), self.marks.right, None)
+            return {"threshold": None, "distance": store.distance, "neighbors": neighbors}
+
+        return JSONResponse(await _in_thread(read))
+
+    async def search_batch(self, request: Request) -> Response:
+        query = SearchQuery.of(request)
+        async with self._json(request, self.limits.upload_bytes) as body:
+            vectors = _read(Vectors, body).vectors
+        if not 1 <= len(vectors) <= MAX_QUERIES:
+            raise HTTPException(400, f"vectors: expected 1 to {MAX_QUERIES}, got {len(vectors)}")
+
+        def read() -> dict[str, Any]:
+            store = self.collection.store()
+            rows = np.concatenate([self.collection.checked_vector(vector) for vector in vectors])
+            hits = self._found(store, rows, query)
+            threshold = threshold_of(store.about) if query.within is None else query.within
+            results = [
+                {"neighbors": plain_neighbors(hits, self.marks.right, threshold, place)} for place in range(len(rows))
+            ]
+            return {"threshold": threshold, "distance": store.distance, "results": results}
+
+        return JSONResponse(await _in_thread(read))
+
+    async def add(self, request: Request) -> Response:
+        _check_parameters(request)
+        async with self._json(request, self.limits.upload_bytes) as body:
+            items = _read(NewItems, body).items
+        if not items:
+            raise HTTPException(400, "items: expected at least one")
+        rows = [await self._embedded_item(request, item) for item in items]
+
+        def write() -> dict[str, Any]:
+            with self.collection.writing() as store:
+                there = len(store.get([item.name for item in items]))
+                store.add(new_records(items, rows, store))
+                return {"added": len(items) - there, "replaced": there, "items": store.count()}
+
+        return JSONResponse(await _in_thread(write))
+
+    async def _embedded_item(self, request: Request, item: NewItem) -> AnyArray:
+        """Return the embedding of an item, (1, d)."""
+        collection = self.collection
+        if not 0 < len(item.name) <= MAX_NAME:
+            raise HTTPException(400, f"name: expected 1 to {MAX_NAME:,} characters, got {len(item.name):,}")
+        try:
+            way = way_of(item)
+        except ValueError as error:
+            raise HTTPException(400, str(error)) from None
+        if way == "image":
+            return await self._embedded_image(request, item.image or "", "document")
+        if way == "vector":
+            return await _in_thread(lambda: collection.checked_vector(item.vector or []))
+        if way not in collection.takes:
+            raise HTTPException(501, f"{quoted(item.name)}: the model of this index does not embed a {way}")
+        if way == "text":
+            return await _in_thread(lambda: embedded_texts(collection, [item.text or ""]))
+        return await _in_thread(lambda: collection.embedded_row(item.row or [], prompt="document"))
+
+    async def _embedded_image(self, request: Request, url: str, prompt: Any) -> AnyArray:
+        """Embed an image in a data URL, in its turn, (1, d)."""
+        if "image" not in self.collection.takes:
+            raise HTTPException(501, "the model of this index does not embed images")
+        data = await _in_thread(lambda: image_in(url) or b"")
+        pixels = await _in_thread(lambda: self.collection.check_image(data, self.limits.upload_pixels))
+        async with self.decodings.turn(pixels):
+            return await _in_thread(lambda: self.collection.embedded_image(data, prompt=prompt))
+
+    async def remove(self, request: Request) -> Response:
+        _check_parameters(request)
+        async with self._json(request, self.limits.upload_bytes) as body:
+            names = _read(Names, body).names
+
+        def write() -> dict[str, Any]:
+            with self.collection.writing() as store:
+                there = store.get(names).names.tolist()
+                if there:
+                    store.remove(there)
+                return {"removed": len(there), "items": store.count()}
+
+        return JSONResponse(await _in_thread(write))
+
+    async def embeddings(self, request: Request) -> Response:
+        _check_parameters(request)
+        async with self._json(request, self.limits.upload_bytes) as body:
+            asked = _read(EmbeddingInput, body)
+        dimensions = self.collection.store().dimensions
+        inputs = [asked.input] if isinstance(asked.input, str) else asked.input
+        for name, value, known in (
+            ("encoding_format", asked.encoding_format, ("float", "base64")),
+            ("input_type", asked.input_type, ("document", "query")),
+            ("dimensions", asked.dimensions or dimensions, (dimensions,)),
+        ):
+            if value not in known:
+                raise HTTPException(400, f"{name}: expected {' or '.join(map(str, known))}, got {quoted(value)}")
+        if not inputs or not all(text.strip() for text in inputs):
+            raise HTTPException(400, "input: expected a text, or a list of texts, each with at least one word")
+        prompt = asked.input_type
+        rows: list[AnyArray] = []
+        if not any(text.startswith("data:image/") for text in inputs):
+            if "text" not in self.collection.takes:
+                raise HTTPException(501, "the model of this index does not embed texts")
+            rows.append(await _in_thread(lambda: embedded_texts(self.collection, inputs, prompt=prompt)))
+        else:
+            for text in inputs:
+                if not text.startswith("data:image/"):
+                    raise HTTPException(400, "input: expected texts or images, got both; send two requests")
+                rows.append(await self._embedded_image(request, text, prompt))
+        return JSONResponse(as_openai(np.concatenate(rows), asked.model, asked.encoding_format))
+
+    def _found(self, store: Store, rows: AnyArray, query: SearchQuery) -> Hits:
+        """Search a store for the neighbors of embeddings (n, d)."""
+        if store.distance == "cosine" and not rows.any(axis=1).all():
+            raise ValueError("the query is all zeros, which has no cosine distance to any item")
+        if query.words:
+            if query.group_by:
+                raise ValueError("words: does not work with group_by; give only one")
+            hits = search_fused(store, rows, query.words, query.k, where=query.where)
+        else:
+            hits = store.search(rows, query.k, where=query.where, group_by=query.group_by)
+        # the store of a server may have noticed only during the search that another model made the index again
+        self.collection.check_model(store)
+        return hits
+
     async def neighbors(self, request: Request) -> Response:
         query = SearchQuery.of(request, "name")
         name = _name(request)
+        if query.words:
+            raise HTTPException(400, "words: does not work with the neighbors of an item; search by its embedding")
 
         def neighbors_of_item(store: Store) -> Hits:
             item = one_item(store, name)
@@ -291,13 +449,7 @@ class Api:
 
     async def _nearest(self, embedding: Callable[[], AnyArray], query: SearchQuery) -> Response:
         def search(store: Store) -> Hits:
-            row = embedding()
-            if store.distance == "cosine" and not row.any():
-                raise ValueError("the query is all zeros, which has no cosine distance to any item")
-            hits = store.search(row, query.k, where=query.where, group_by=query.group_by)
-            # the store of a server may have noticed only during the search that another model made the index again
-            self.collection.check_model(store)
-            return hits
+            return self._found(store, embedding(), query)
 
         return await self._answered(search, query)
 
@@ -352,6 +504,14 @@ class Api:
             yield body
 
 
+def _read(kind: type[Body], body: dict[str, Any]) -> Body:
+    """Return a body as a record."""
+    try:
+        return read_body(kind, body)
+    except ValueError as error:
+        raise HTTPException(400, str(error)) from None
+
+
 def is_row(numbers: Any) -> bool:
     """Return whether a value of a JSON body is a list of finite numbers.
 
@@ -371,11 +531,12 @@ class SearchQuery:
     within: float | None
     where: str
     group_by: str
+    words: str
 
     @classmethod
     def of(cls, request: Request, *others: str) -> SearchQuery:
         """Read the options from the query string of a request, which may also have other parameters."""
-        _check_parameters(request, "k", "within", "where", "group_by", *others)
+        _check_parameters(request, "k", "within", "where", "group_by", "words", *others)
         parameters = request.query_params
         within = None
         if parameters.get("within"):
@@ -386,7 +547,8 @@ class SearchQuery:
             if not isfinite(within) or within < 0:
                 raise HTTPException(400, "within: expected a distance of at least 0")
         k = _number(request, "k", 12, 1, MAX_NEIGHBORS)
-        return cls(k, within, parameters.get("where", ""), parameters.get("group_by", ""))
+        where, group_by, words = (parameters.get(name, "") for name in ("where", "group_by", "words"))
+        return cls(k, within, where, group_by, words)
 
 
 def threshold_of(about: Any) -> float | None:
@@ -411,6 +573,8 @@ async def _in_thread(question: Callable[[], Any]) -> Any:
         raise HTTPException(400, str(error)) from None
     except OtherModelError as error:
         raise HTTPException(503, str(error)) from None
+    except TimeoutError:
+        raise HTTPException(503, "another process is changing the index; try again later") from None
     except OSError:
         raise HTTPException(503, "the index cannot be read at the moment; try again later") from None
 

@@ -6,10 +6,11 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -19,8 +20,9 @@ from ..data.decode import ImageReader, guess_channels, read_small
 from ..data.readers.media import FileKind
 from ..data.readers.texts import text_items
 from ..data.sounds import SoundReader, seconds_of
-from ..index import Hits, QueryAdapter, Records, Store
+from ..index import Hits, QueryAdapter, Records, Store, open_store
 from ..index.collection_file import graph_of
+from ..index.index_lock import index_lock
 from ..index.searching import first_dims
 from ..io.uris import is_address, is_folder
 from ..models import Model
@@ -37,6 +39,8 @@ FORMATS = (
     "BMP",
     "TIFF",
 )
+Prompt = Literal["query", "document"]
+WRITE_WAIT = 5.0  # seconds for other processes that change the index
 LOOK_EVERY = 1.0  # seconds between checks whether the index has changed on disk
 UPLOAD = "upload"
 TRIED_PICTURES = 8  # items of which one must have a picture
@@ -116,6 +120,7 @@ class Collection:
         self.model = model
         self.adapter = adapter
         self._lock = threading.Lock()  # protects the opening of the index
+        self._write_lock = threading.Lock()
         self._network_lock = threading.Lock()  # one forward pass at a time, because several would only need more memory
         self._store = open_store()
         self._made_by = maker_of(self._store)
@@ -178,7 +183,7 @@ class Collection:
             )
         return pixels_of(data, max_pixels)
 
-    def embedded_image(self, data: bytes) -> AnyArray:
+    def embedded_image(self, data: bytes, *, prompt: Prompt = "query") -> AnyArray:
         """Embed an uploaded image or sound, (1, d), which is decoded once.
 
         Raises
@@ -195,29 +200,37 @@ class Collection:
             name=UPLOAD, labels=np.zeros(1, np.int64), classes=("",), kind=kind, read=reader, names=(UPLOAD,)
         )
         try:
-            return self._embedded(items)
+            return self.embedded(items, prompt=prompt)
         except BadItemError as error:
             raise NotAnImageError(str(error)) from error
 
     def embedded_text(self, text: str) -> AnyArray:
         """Embed a text, (1, d)."""
-        return self._embedded(text_items(UPLOAD, [text], [""]))
+        return self.embedded(text_items(UPLOAD, [text], [""]))
 
-    def embedded_row(self, numbers: Sequence[float]) -> AnyArray:
+    def embedded_row(self, numbers: Sequence[float], *, prompt: Prompt = "query") -> AnyArray:
         """Embed a row of numbers, (1, d)."""
         row = np.array([numbers], dtype=np.float32)
-        return self._embedded(Dataset.from_array(UPLOAD, row, None))
+        return self.embedded(Dataset.from_array(UPLOAD, row, None), prompt=prompt)
 
-    def _embedded(self, items: Dataset) -> AnyArray:
-        """Embed a query as the index has its items: mapped by the adapter, and with the dimensions that it keeps."""
+    def embedded(self, items: Dataset, *, prompt: Prompt = "query") -> AnyArray:
+        """Embed as the index has its items: mapped by the adapter, and with the dimensions that it keeps, (n, d)."""
         assert self.model is not None
         store = self.store()
         self.check_model(store)
         with self._network_lock:
-            rows = self.model.embed(items, prompt="query")
+            rows = self.model.embed(items, prompt=prompt)
         if self.adapter is not None:
             rows = self.adapter.transform(rows)
         return first_dims(rows, store.about)
+
+    @contextmanager
+    def writing(self) -> Iterator[Store]:
+        """Open the index to change it, after other changes of it; raise a TimeoutError if these take long."""
+        held = index_lock(self.path, wait=WRITE_WAIT)
+        with self._write_lock, held, open_store(self.path, "w", lock=False) as store:
+            self.check_model(store)
+            yield store
 
     def checked_vector(self, numbers: Sequence[float]) -> AnyArray:
         """Return an embedding, (1, d); raise a ValueError if the index has other dimensions."""
@@ -322,14 +335,17 @@ def jpeg(pixels: AnyArray, side: int) -> bytes:
     return out.getvalue()
 
 
-def plain_neighbors(hits: Hits, right: Callable[[str], str | None], threshold: float | None) -> list[dict[str, Any]]:
-    """Return the neighbors of one query as plain data."""
+def plain_neighbors(
+    hits: Hits, right: Callable[[str], str | None], threshold: float | None, query: int = 0
+) -> list[dict[str, Any]]:
+    """Return the neighbors of one query as plain data; what only words found has no distance."""
     neighbors = []
-    for distance, at in zip(hits.distances[0], hits.positions[0], strict=True):
+    for distance, at in zip(hits.distances[query], hits.positions[query], strict=True):
         if at >= 0:
             item = item_as_dict(hits.records, int(at), right)
-            match = threshold is None or bool(distance <= threshold)
-            neighbors.append({**item, "distance": float(f"{distance:.6g}"), "match": match})
+            far = None if np.isnan(distance) else float(f"{distance:.6g}")
+            match = threshold is None or far is None or bool(distance <= threshold)
+            neighbors.append({**item, "distance": far, "match": match})
     return neighbors
 
 

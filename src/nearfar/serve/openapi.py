@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import __version__
+from .bodies import BODIES, schema_of
 from .guard import Limits
 
 ITEM: dict[str, Any] = {
@@ -24,7 +25,7 @@ NEIGHBOR: dict[str, Any] = {
             "type": "object",
             "required": ["distance", "match"],
             "properties": {
-                "distance": {"type": "number"},
+                "distance": {"type": ["number", "null"], "description": "Null if only words were searched."},
                 "match": {"type": "boolean", "description": "Whether it is within the threshold."},
             },
         },
@@ -47,8 +48,8 @@ ROW = {"type": "object", "required": ["row"], "properties": {"row": NUMBERS}, "a
 IMAGE = {"type": "string", "format": "binary", "description": "The bytes of an image file, and not a form."}
 
 
-def specification(limits: Limits, *, bearer: bool) -> dict[str, Any]:
-    """Return the description of the API; `bearer` tells whether it requires a token."""
+def specification(limits: Limits, *, bearer: bool, writes: bool = False) -> dict[str, Any]:
+    """Return the description of the API; `bearer` and `writes` tell whether it requires a token, and changes items."""
     hits = answer("The nearest items, nearest first.", "Found")
     item = answer("The item.", "Item")
     options = [
@@ -56,8 +57,10 @@ def specification(limits: Limits, *, bearer: bool) -> dict[str, Any]:
         query("within", {"type": "number", "minimum": 0}, "The threshold of a match; by default that of the index."),
         query("where", {"type": "string"}, 'A filter such as price < 10 and shop == "a".'),
         query("group_by", {"type": "string"}, "Only the nearest item for each value of this column."),
+        query("words", {"type": "string"}, "Rank together with items that have these words (rank fusion)."),
     ]
     name = query("name", {"type": "string"}, "The name of an item.", required=True)
+    words = query("words", {"type": "string"}, "Such as red shoe*.", required=True)
     megabytes = limits.upload_bytes // 1_000_000
     pixels = limits.upload_pixels // 1_000_000
     paths = {
@@ -79,11 +82,33 @@ def specification(limits: Limits, *, bearer: bool) -> dict[str, Any]:
                 body=json_body({"text": {"type": "string"}}, ["text"]),
             )
         },
+        "/api/search-words": {
+            "get": operation(
+                "Find items by all words in their names, classes and columns, the best match first.",
+                hits,
+                parameters=[words, options[0], options[2]],
+            )
+        },
+        "/api/search-batch": {
+            "post": operation(
+                "Find the items nearest to each of up to 100 embeddings.",
+                answer("The neighbors of each embedding."),
+                parameters=options,
+                body=schema("Vectors"),
+            )
+        },
+        "/v1/embeddings": {
+            "post": operation(
+                "Embed texts, or images as data URLs, as the API of OpenAI does.",
+                answer("Embeddings."),
+                body=schema("EmbeddingInput"),
+            )
+        },
         "/api/neighbors": {
             "get": operation(
                 "Find the items nearest to an item, without the item itself. With group_by, also without its group.",
                 hits,
-                parameters=[name, *options],
+                parameters=[name, *options[:-1]],
             )
         },
         "/api/items": {
@@ -128,11 +153,27 @@ def specification(limits: Limits, *, bearer: bool) -> dict[str, Any]:
             )
         },
     }
+    if writes:
+        paths["/api/add"] = {
+            "post": operation(
+                "Add items, or replace those of the same names; after an error, none is. It may be repeated.",
+                answer("How many were added and replaced."),
+                body=schema("NewItems"),
+            )
+        }
+        paths["/api/remove"] = {
+            "post": operation(
+                "Remove items by their names; others are skipped. It may be repeated.",
+                answer("How many were removed."),
+                body=schema("Names"),
+            )
+        }
+    bodies = {kind.__name__: schema_of(kind) for kind in BODIES}
     content: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {"title": "nearfar serve", "version": __version__, "description": "Search an index by picture."},
         "paths": paths,
-        "components": {"schemas": {"Item": ITEM, "Neighbor": NEIGHBOR, "Found": FOUND, "Error": ERROR}},
+        "components": {"schemas": {"Item": ITEM, "Neighbor": NEIGHBOR, "Found": FOUND, "Error": ERROR, **bodies}},
     }
     if bearer:
         content["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}

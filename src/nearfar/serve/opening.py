@@ -28,6 +28,7 @@ def open_app(
     wrong: str | PathLike[str] | None = None,
     hosts: Names[str] = LOOPBACK,
     token: str = "",
+    allow_writes: bool = False,
 ) -> Starlette:
     """Open an index and return the ASGI application that `nearfar serve` runs.
 
@@ -45,6 +46,8 @@ def open_app(
         Names under which the server can be reached.
     token : str
         Secret that every request must carry; "" for none, which is safe on loopback only.
+    allow_writes : bool
+        Whether requests may add, replace and remove items, which needs a token.
 
     Raises
     ------
@@ -67,4 +70,4 @@ def open_app(
         model=model,
         adapter=None if adapter is None else QueryAdapter.load(Path(adapter)),
     )
-    return make_app(collection, WrongLabels(Path(wrong)), hosts=hosts, token=token)
+    return make_app(collection, WrongLabels(Path(wrong)), hosts=hosts, token=token, writes=allow_writes)
