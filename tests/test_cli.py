@@ -648,6 +648,19 @@ def test_other_ks_can_be_scored(digits, capsys, monkeypatch):
     assert json.loads((digits / "scores.json").read_text()) == own
 
 
+def test_scores_without_clusters_are_those_of_neighbors(tmp_path, capsys, monkeypatch):
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "rows.npz", embeddings=rng.normal(size=(60, 4)), labels=np.arange(60) % 6)
+    words = ("evaluate", tmp_path / "rows.npz", "--json")
+    all_scores = json.loads(run(capsys, monkeypatch, *words)[1])["scores"]
+    found = json.loads(run(capsys, monkeypatch, *words, "--no-clustering")[1])["scores"]
+    left_out = {name for name, value in all_scores.items() if found.get(name) != value}
+    assert {"nmi", "ami", "f1"} <= left_out
+    assert found["map_at_r"] == all_scores["map_at_r"]
+    code, _, err = run(capsys, monkeypatch, *words, "--no-clustering", "--protocol", "verification")
+    assert (code, err) == (2, "nearfar: --no-clustering: works only with --protocol retrieval\n")
+
+
 def test_images_that_cannot_be_decoded_are_left_out_where_asked(digits, capsys, monkeypatch, tmp_path):
     from PIL import Image
 

@@ -41,6 +41,7 @@ ONLY_WITH = {
     "group-by": ("retrieval",),
     "dims": ("retrieval",),
     "storage": ("retrieval",),
+    "no-clustering": ("retrieval",),
     **dict.fromkeys(FEW_SHOT, ("few-shot",)),
 }
 """The protocols that use an option."""
@@ -77,6 +78,7 @@ def evaluate(
     dims: Annotated[tuple[int, ...], Parameter(name="--dims", show_default=False, group=RETRIEVAL)] = (),
     storage: Annotated[bool, Parameter(group=RETRIEVAL)] = False,
     theory: Annotated[bool, Parameter(group=RETRIEVAL)] = False,
+    clustering: Annotated[bool, Parameter(negative="--no-clustering", group=RETRIEVAL)] = True,
     trust: Trust = (),
     out: Annotated[Path | None, Parameter(name=["--out", "-o"], group=RUN)] = None,
     overwrite: Overwrite = False,
@@ -140,6 +142,8 @@ def evaluate(
     theory
         For a run, also print and add to its report the H-divergence and the joint error of seen and unseen classes,
         their diversity, and Recall@K of ten disjoint parts of the test.
+    clustering
+        Also cluster the embeddings, for NMI, AMI and F1; --no-clustering takes about half of the time.
     out
         Also write the scores, their protocol and the scores of the raw rows to this .json file.
     json
@@ -148,7 +152,9 @@ def evaluate(
     if out is not None:
         check_json_file(out, overwrite=overwrite)
     options: dict[str, Any] = {"pairs": pairs, "far": fars, "ks": ks, "rerank": rerank, "group-by": group_by}
-    check_protocol(protocol, options | {"dims": dims, "storage": storage, "theory": theory})
+    check_protocol(
+        protocol, options | {"dims": dims, "storage": storage, "theory": theory, "no-clustering": not clustering}
+    )
     if group_score is not None and group_by is None:
         raise ValueError("--group-score: works only with --group-by COLUMN, which names the products")
     if theory:
@@ -168,7 +174,14 @@ def evaluate(
     selection = select_items(
         data, classes, label=items.label, name=items.name, skip_bad=items.skip_bad, files=[source], **how
     )
-    chosen: dict[str, Any] = {"ks": ks, "rerank": rerank, "dims": dims, "storage": storage, "theory": theory}
+    chosen: dict[str, Any] = {
+        "clustering": clustering,
+        "ks": ks,
+        "rerank": rerank,
+        "dims": dims,
+        "storage": storage,
+        "theory": theory,
+    }
     chosen |= {"fars": fars, "pairs": pairs, **given}
     with images_from(*items.images), trusting(*trust):
         found = score(source, selection, protocol=protocol, **chosen)

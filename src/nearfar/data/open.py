@@ -262,8 +262,7 @@ def with_levels(task: Task, levels: ClassLabels) -> Task:
         for name in ("train", "validation", "test", "gallery")
         for part in [getattr(task, name)]
     }
-    unused = f"; columns not used: {some(levels.levels[1:], 3)}"  # as features, where they were not known as levels
-    return replace(task, protocol=task.protocol.replace(unused, ""), **parts)
+    return replace(task, **parts)
 
 
 def with_pairs(task: Task, table: Named) -> Task:
@@ -364,10 +363,9 @@ _read_already: ContextVar[dict[tuple[Any, ...], Source] | None] = ContextVar("_r
 
 @contextmanager
 def reading_once() -> Iterator[None]:
-    """Read a source once, however often it is opened with the same settings in this block.
+    """Read a source once, however often it is opened with the same settings in this block, which keeps it in memory.
 
-    A command opens its data to plan a training, to compare what is cheaper, and to train. They stay in memory until the
-    end of the block.
+    A command opens its data to plan a training, to compare what is cheaper, and to train.
 
     >>> with reading_once():
     ...     open_source("digits") is open_source("digits")
@@ -399,16 +397,6 @@ def _read_source(source: str, settings: Mapping[str, Any], *, group: str | None,
         return replace(opened, split=f"{opened.split}, of a possibly incomplete archive")
     opened = reader.read(path, **settings)
     return opened
-
-
-def has_captions(source: str) -> bool:
-    """Return whether a source is a table of images with a text each, and without classes."""
-    from .readers.manifest import LABELS, SETS, read_columns
-
-    if not has_columns(source) or not Path(source).exists() or Path(source).is_dir():
-        return False
-    columns = {*read_columns(source)}
-    return {"path", "text"} <= columns and not columns & {*LABELS[:2], SETS}
 
 
 def _pairs_in(source: str, **how: Any) -> Source:

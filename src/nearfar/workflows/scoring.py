@@ -71,25 +71,32 @@ class Variant(NamedTuple):
             raise ValueError("dims: expected one length; several lengths work only with storage=")
 
 
-def score(source: Path, selection: Selection, ks: Sequence[int] = (), variant: Variant | None = None) -> Outcome:
+def score(
+    source: Path,
+    selection: Selection,
+    ks: Sequence[int] = (),
+    variant: Variant | None = None,
+    *,
+    clustering: bool = True,
+) -> Outcome:
     """Return the scores of a source; for a run on its test classes, also write `scores.json`.
 
-    Scores of a variant are only printed, together with the usual scores.
+    Scores of a variant are only printed, together with the usual scores. `clustering` is as for `evaluate`.
     """
     if variant is not None and any(variant):
         return score_variant(source, selection, ks, variant)
     if kind_of(source) is SourceKind.RUN and selection.all_of_run:
-        return score_run(source, ks)
-    scored = score_data(source, selection, ks)
+        return score_run(source, ks, clustering=clustering)
+    scored = score_data(source, selection, ks, clustering=clustering)
     text = _table(scored.protocol, scored.scores, scored.raw)
     return Outcome(text, _data(scored.protocol, scores=scored.scores, baseline=scored.raw))
 
 
-def score_run(run: Run | Path, ks: Sequence[int] = ()) -> Outcome:
+def score_run(run: Run | Path, ks: Sequence[int] = (), *, clustering: bool = True) -> Outcome:
     """Score a run on its test classes, write `scores.json`, and return the table to print and its data."""
     from ..train import evaluate_run
 
-    result = evaluate_run(run, ks=ks)
+    result = evaluate_run(run, ks=ks, clustering=clustering)
     in_table = result.scores.why_unscored()
     others = [remark for remark in result.remarks if remark != in_table]
     if result.images_to_texts is not None:
@@ -162,7 +169,7 @@ def _beside(what: str, scores: Scores) -> str:
     return f"{what}: Recall@1 {scores.recall_at[1]:.4f}, MAP@R {scores.map_at_r:.4f} ({scores.distance} distance)"
 
 
-def score_data(source: Path, selection: Selection, ks: Sequence[int] = ()) -> Scored:
+def score_data(source: Path, selection: Selection, ks: Sequence[int] = (), *, clustering: bool = True) -> Scored:
     """Embed and score data with a run or a learner, or score a file of embeddings.
 
     Raises
@@ -172,7 +179,8 @@ def score_data(source: Path, selection: Selection, ks: Sequence[int] = ()) -> Sc
     """
     embedded = embed_source(source, selection)
     check_classes(source, embedded)
-    return _scored(_title(source, embedded), embedded, _keywords(source, embedded, ks))
+    how = _keywords(source, embedded, ks)
+    return _scored(_title(source, embedded), embedded, how, clustering=clustering)
 
 
 def _title(source: Path, embedded: Embedded) -> str:
@@ -239,10 +247,12 @@ def _worse(scores: Scores, simpler: Scores | None, what: str, rung: str = "") ->
     return [f"{what} ({both_scores(scores, simpler)}): {others}."]
 
 
-def _scored(title: str, embedded: Embedded, how: dict[str, Any]) -> Scored:
+def _scored(title: str, embedded: Embedded, how: dict[str, Any], *, clustering: bool = True) -> Scored:
     dataset = embedded.dataset
     how = how | {"gallery_labels": embedded.gallery_labels} | embedded.groups()
-    scores = evaluate_embeddings(embedded.rows, dataset.labels, gallery=embedded.gallery_rows, **how)
+    scores = evaluate_embeddings(
+        embedded.rows, dataset.labels, gallery=embedded.gallery_rows, **how, clustering=clustering
+    )
     scores = _with_relevance(scores, embedded, embedded.rows, embedded.gallery_rows)
     if embedded.model is None:
         return Scored(title, embedded.about(), embedded, scores, None)

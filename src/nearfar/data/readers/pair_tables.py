@@ -7,7 +7,7 @@
 
 The items are the different cells: texts, or images where cells are paths of image files. Items that similar pairs
 connect are one class, so that whole classes are held out and no item of the test is seen in training. A column `split`
-states which rows are those of the training, the validation and the test instead.
+says which rows are those of the training, the validation and the test instead.
 """
 
 from __future__ import annotations
@@ -264,8 +264,7 @@ def listed_of(path: Path, rows: PairRows, names: Sequence[str]) -> PairsOfItems:
     DataError
         If the table names an item that does not exist, pairs an item with itself, or lists a pair as both.
     """
-    place = {name.strip(): at for at, name in enumerate(names)}  # a table is read without spaces at the ends of cells
-    place |= {name: at for at, name in enumerate(names)}
+    place = {name: at for at, name in enumerate(names)}
     pairs: dict[tuple[int, int], float] = {}
     tuples: list[list[int]] = []
     for row, ((first, second), degree, negatives) in enumerate(
