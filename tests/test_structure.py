@@ -489,7 +489,7 @@ def test_no_name_loads_the_compiler_of_torch():
 
 # files of ours that a call passes through, at most: `python tools/measure.py` lists them
 MAX_FILES = {
-    "train(TrainConfig.of(data='digits', ...), out)": 83,  # eleven of them compare what is trained with cheaper models
+    "train(TrainConfig.of(data='digits', ...), out)": 82,  # eleven of them compare what is trained with cheaper models
     "LMNN().fit(X, y)": 16,
     "evaluate(embeddings, labels)": 11,
     "nearfar search rows.index query.npy": 23,  # four of the index: blobs, their layout, texts, the store

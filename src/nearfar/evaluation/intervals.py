@@ -67,7 +67,7 @@ def interval(values: Any, kind: str = "t") -> Interval:
     if kind == "t":
         width = float(t.ppf(0.975, x.size - 1))
     else:
-        width = 1.959963984540054
+        width = 1.959963984540054  # the quantile 0.975 of the normal distribution
     return Interval(float(x.mean()), width * float(x.std(ddof=1)) / float(np.sqrt(x.size)), x)
 
 

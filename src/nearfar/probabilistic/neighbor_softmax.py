@@ -184,6 +184,7 @@ def neighbor_metric(
     It takes two products per block where `neighbor_sums` takes three, so it is faster if d is at most about 2 k.
     """
     d = X.shape[1]
+    # the column of ones makes the sums of weights, S 1, part of the same products
     X1 = with_ones(X)
     A = np.zeros((d, d))
     S1 = np.zeros(len(X), X.dtype)
@@ -198,6 +199,7 @@ def neighbor_metric(
         if kind != "normalizer":
             S1[columns] += part.near[:, 0] @ part.Q
         S1 -= part.every[:, 0] @ P
+    # X' (W + W') X - X' diag(S 1) X
     return F, A + A.T - X.T @ (S1[:, None] * X)
 
 

@@ -50,6 +50,7 @@ def regularized(S: Array, D: Array, reg: float | str, prior: AnyArray | None = N
         raise ValueError(f"prior must have shape {S.shape}; got {M0.shape}")
     lam = relative(reg, S)
     if lam > 0:
+        # S pairs with M and D with M^-1, so the prior enters one of them inverted
         M0_inverse = M0 if prior is None else inv(M0)
         S = S + lam * M0_inverse
         D = D + lam * M0

@@ -119,6 +119,7 @@ class LabeledPairs(NamedTuple):
 
     def weigh(self, T: Array, block: AnchorBlock) -> tuple[float, float]:
         """Do the same for the pairs i < j of rows of the block."""
+        # pairs j <= i were counted with an earlier row, or are a row with itself
         unseen = np.tri(len(T), dtype=bool)
         if block.same is None:
             T[unseen] = ZERO_EXPONENT

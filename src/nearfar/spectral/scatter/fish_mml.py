@@ -251,6 +251,7 @@ class FISHMML(LabelSums):
         B = sums.between / sums.n + self.lam1 * T / rows.n
         scale = rows.n - 1 if self.hsic_scale else 1
         scatters = [B[v, v] for v in views]
+        # blocks of the total scatter between the columns of two views: HSIC(v, w) = |P_v' C_vw P_w|_F^2
         C = [[T[v, w] / scale for w in views] for v in views]
         spans = [np.eye(int(size)) for size in sizes]
         found = ascent(scatters, C, spans, p, self.lam2, start=work.start(), **self._search())

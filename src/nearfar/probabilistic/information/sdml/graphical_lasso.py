@@ -211,6 +211,7 @@ def direction(now: InversePoint, D: Array, slope: Array, free: Bools, max_iter: 
     P = Z.copy()
     rz = float(np.vdot(rest, Z))
     D = D.copy()
+    # the residual in the norm of the preconditioner; relative at first, and far smaller near the solution
     goal = rz * min(1e-4, rz)
     for _ in range(max_iter if rz > 0 else 0):
         HP = np.where(free, now.W @ P @ now.W, 0.0)
@@ -223,4 +224,5 @@ def direction(now: InversePoint, D: Array, slope: Array, free: Bools, max_iter: 
         if rz <= goal:
             break
         P = Z + rz / before * P
+    # rounding makes D slightly unsymmetric
     return (D + D.T) / 2

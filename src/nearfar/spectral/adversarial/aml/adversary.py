@@ -54,6 +54,7 @@ def confusion(M: Array, beta: float) -> Array:
 
 def alternate(S: Array, D: Array, L: Array, alpha: float, beta: float, max_iter: int, tol: float) -> Solution:
     """Repeat M <- (S + alpha P S P)^-1 #_1/2 (1 + alpha c^2) D until the relative change of M is at most `tol`."""
+    # 1 + alpha c^2, c = beta / (2 + beta): dissimilar pairs move by a constant
     a = 1 + alpha * (beta / (2 + beta)) ** 2
     plain = value(L, S, D, alpha, beta)[0]
     history = [1.0]
@@ -61,6 +62,7 @@ def alternate(S: Array, D: Array, L: Array, alpha: float, beta: float, max_iter:
     for k in range(1, max_iter + 1):
         M = L.T @ L
         P = confusion(L.T @ L, beta)
+        # for fixed P, F is least where M (S + alpha P S P) M = (1 + alpha c^2) D: the midpoint of a geodesic
         L = psd.sharp_factor(S + alpha * P @ S @ P.T, a * D)
         change = float(np.linalg.norm(L.T @ L - M) / np.linalg.norm(M))
         history.append(value(L, S, D, alpha, beta)[0] / plain)

@@ -46,6 +46,7 @@ def best_on_geodesic(X: Array, labels: Ints, scatters: Callable[[Array, Ints], t
             parts.append((psd.sharp_spectrum(*scatters(*fit)), fit, rest))
     if not parts:
         raise ValueError('t="auto" needs two classes, one of them with at least 2 rows, in four of its five folds')
+    # the ends of the geodesic are computed once for each fold; every t is then one power
     middle = best(COARSE, parts)
     steps = np.arange(1, round(0.1 / FINE_STEP) + 1) * FINE_STEP
     return best([middle, *(middle - steps), *(middle + steps)], parts)

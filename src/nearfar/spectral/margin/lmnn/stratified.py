@@ -89,12 +89,14 @@ def stratified(
     learned = 0
     spheres = strata.spheres or max(min(len(X) // 100, 20), 10)
     for t in range(strata.rounds):
+        # spheres grow and get fewer from round to round, and their samples smaller
         share = max(strata.share - 0.05 * t, 0.2)
         for _ in range(max(1, int(spheres * 0.8**t))):
             Y = X @ L.T
             radius = (strata.radius + strata.growth * t) * float(np.std(Y, axis=0).mean())
             rows = sample(Y, labels, radius, share, k, rng)
             if len(rows):
+                # learned in the space of the maps so far, which it then follows: L <- (M + I)^1/2 L
                 step = solve(Y[rows], np.unique(labels[rows], return_inverse=True)[1], I, I).x
                 L = widened(step, Y, strata.identity) @ L
                 learned = learned + 1

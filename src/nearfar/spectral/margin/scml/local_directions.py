@@ -36,6 +36,7 @@ def centers(X: Array, count: int) -> Array:
     found = X[[int(from_mean.argmin())]]
     far = np.full(len(X), np.inf)
     while len(found) < count:
+        # squared distance of each row to the nearest center so far; the farthest row is the next center
         far = np.minimum(far, squared_distances(X, found[-1:])[:, 0])
         found = np.concatenate([found, X[[int(far.argmax())]]])
     for _ in range(PASSES):
@@ -125,12 +126,14 @@ def of_triplets(X: Array, triplets: Ints, count: int, seed: Seed) -> Array:
     empty = 0
     while sum(map(len, found)) < count and empty < EMPTY_GROUP_TRIES:
         a, p, n = triplets[rng.choice(T, min(d, T), replace=False)].T
+        # S_n - S_p of d triplets: directions of positive eigenvalues are longer for negative pairs
         mu, U = psd.spectrum(scatter.weighted_outer(X, a, n) - scatter.weighted_outer(X, a, p))
         found.append(U[:, mu > EIGENVALUE_ROUNDING * np.abs(mu).max()].T)
         if len(found[-1]) > 0:
             empty = 0
         else:
             empty = empty + 1
+        # a single group of all triplets; another draw would be the same
         if d >= T:
             break
     B = np.concatenate(found)[:count]

@@ -186,6 +186,7 @@ class MMC(FromPairs, Mahalanobis):
         S = scatter.pair_scatters(X, pairs).similar
         if self.diagonal:
             S = np.diag(np.diag(S))
+        # Sig_S = C C' must be invertible, because the search is over F with C' M C
         on_singular = "shrink" if self.shrinkage else "raise"
         S = psd.regularize_singular(S, on_singular, "the similar scatter", self.shrinkage)
         apart = pairs.part(similar=False)
