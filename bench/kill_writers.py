@@ -2,6 +2,7 @@
 
 python bench/kill_writers.py items.lance --kills 50
 python bench/kill_writers.py items.index --kills 50
+python bench/kill_writers.py 'postgresql:///test#items' --kills 50
 python bench/kill_writers.py items.index --kills 50 --first 20000 --dims 256
 
 What the process has reported before it was killed must be there, or be gone, afterwards; of the one change that was
@@ -23,6 +24,7 @@ import numpy as np
 
 import nearfar.index
 from nearfar.index import create, records_of
+from nearfar.io.uris import is_address
 
 ITEMS = 3  # of each change
 EACH = 9_999  # changes of one process at most, of which every third is followed by a removal
@@ -75,19 +77,19 @@ def killed(uri: str, start: int, pause: float, dims: int) -> list[str]:
     return reported.decode().splitlines()
 
 
-def there(uri: str, dims: int) -> set[str]:
-    """Read all names in a new process: an engine may not survive a fork."""
+def there(uri: str, dims: int, file: Path) -> set[str]:
+    """Read all names in a new process, which writes them to a file: an engine may not survive a fork."""
     if os.fork() == 0:
         try:
             with nearfar.index.open(uri, "w") as store:
                 store.search(np.ones((1, dims)), 5)
-                Path(f"{uri}.names").write_text("\n".join(store.column("name").tolist()))
+                file.write_text("\n".join(store.column("name").tolist()))
                 os._exit(0)
         finally:
             os._exit(1)
     _, status = os.wait()
     assert status == 0, "the index cannot be opened any more"
-    return set(Path(f"{uri}.names").read_text().splitlines())
+    return set(file.read_text().splitlines())
 
 
 def main() -> None:
@@ -101,7 +103,7 @@ def main() -> None:
     chance = random.Random(0)
     import_beforehand(given.name)
     with tempfile.TemporaryDirectory() as folder:
-        uri = f"{folder}/{given.name}"
+        uri = given.name if is_address(given.name) else f"{folder}/{given.name}"
         first = [f"first{k}" for k in range(given.first)]
         if os.fork() == 0:
             create(uri, records_of(np.ones((given.first, given.dims)), first)).close()
@@ -118,7 +120,7 @@ def main() -> None:
                 expected = expected | names if line[0] == "+" else expected - names
             last = int(reported[-1][1:]) if reported else EACH * kill
             open_question = {name for number in (last - 1, last, last + 1, last + 2) for name in group(number)}
-            found = there(uri, given.dims)
+            found = there(uri, given.dims, Path(folder) / "names")
             wrong = (found ^ expected) - open_question
             wrong |= {name for name in group(last + 1) if (name in found) != (group(last + 1)[0] in found)}
             lost += len(wrong)

@@ -1,6 +1,10 @@
 """Collections in PostgreSQL, beside what the law over the stores asks: existing tables, indexes, lost connections."""
 
 import importlib
+import os
+import re
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -210,6 +214,39 @@ def test_writers_on_several_machines_come_one_after_another(postgres):
     with nearfar.index.open(postgres) as store:
         assert store.count() == 16 == len(store.column("name"))
         assert {"c0", "c1", "c2"} < set(store.columns())
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are killed as POSIX does it")
+def test_a_database_keeps_what_was_reported_before_a_kill(postgres):
+    script = Path(__file__).parents[2] / "bench" / "kill_writers.py"
+    done = subprocess.run([sys.executable, script, postgres, "--kills", "3"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    changes, lost = map(int, re.findall(r"3 kills, (\d+) changes reported, (\d+) items", done.stdout)[0])
+    assert lost == 0
+    assert changes >= 3
+
+
+def test_threads_that_read_get_whole_answers_while_columns_come_and_go(postgres):
+    create(postgres, items(["a", "b"], columns={"c0": [1.0, 2.0]})).close()
+    failed = []
+    with nearfar.index.open(postgres) as reader:
+
+        def read():
+            for _ in range(15):
+                try:
+                    found = reader.search(np.ones((2, 4)), 2, where="name != 'x'")
+                    assert sorted(found.names[0].tolist()) == ["a", "b"]
+                except Exception as error:
+                    failed.append(error)
+
+        threads = [threading.Thread(target=read) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for k in range(5):
+            create(postgres, items(["a", "b"], columns={f"c{j}": [1.0, 2.0] for j in range(k % 3)})).close()
+        for thread in threads:
+            thread.join()
+    assert not failed
 
 
 def test_an_index_finds_nearly_all_and_under_a_selective_filter_all(postgres, monkeypatch):

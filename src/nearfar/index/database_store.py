@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import wraps
 from typing import Any, Self, TypeVar
 
@@ -28,15 +28,16 @@ def retried(read: Callable[..., T]) -> Callable[..., T]:
 
     @wraps(read)
     def reading(store: DatabaseStore, *args: Any, **options: Any) -> T:
-        if store.writes:
-            return read(store, *args, **options)
-        store.refresh()
-        try:
-            return read(store, *args, **options)
-        except OSError:
-            if not _replaced(store):
-                raise
-            return read(store, *args, **options)
+        with store.turn:
+            if store.writes:
+                return read(store, *args, **options)
+            store.refresh()
+            try:
+                return read(store, *args, **options)
+            except OSError:
+                if not _replaced(store):
+                    raise
+                return read(store, *args, **options)
 
     return reading
 
@@ -54,6 +55,8 @@ class DatabaseStore(ABC):
 
     uri: str
     writes: bool
+    turn: AbstractContextManager[Any] = nullcontext()
+    """What a thread holds while it reads, if another one must not read at the same time."""
     most_neighbors: int | None = None
     """Neighbors that the database returns for one query, if it has a limit."""
 

@@ -10,6 +10,7 @@ Values and vectors are bound to placeholders, and names of columns are quoted, s
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -85,6 +86,7 @@ class PostgresStore(DatabaseStore):
         self.writes = writes
         self._held = ExitStack()
         self._candidates = 0  # that the connection is set to
+        self.turn = threading.RLock()  # there is one connection, and what was read of the table belongs to the answer
         if writes and lock:
             self._held.enter_context(index_lock(Path(self.uri), wait=0))
         try:
