@@ -178,6 +178,28 @@ def test_a_password_is_never_shown(postgres):
     assert collection_name(address) == "toys.photos"
 
 
+def test_a_database_is_served_and_changed_over_http(postgres, tmp_path, monkeypatch):
+    pytest.importorskip("starlette")
+    client_of = pytest.importorskip("starlette.testclient").TestClient
+    from nearfar.serve import open_app
+
+    monkeypatch.chdir(tmp_path)
+    create(postgres, items(["a", "b"])).close()
+    server, _, name = postgres.partition("#")
+    app = open_app(f"{server}&password=secret#{name}", token="sixteen-letters-long", allow_writes=True)
+    headers = {"authorization": "Bearer sixteen-letters-long"}
+    client = client_of(app, base_url="http://127.0.0.1:8000", headers=headers)
+    about = client.get("/api/about")
+    assert (about.json()["name"], about.json()["items"], "secret" in about.text) == (name, 2, False)
+    body = {"items": [{"name": "c", "vector": [9, 0, 0, 0], "columns": {"note": "far away"}}]}
+    assert client.post("/api/add", json=body).json() == {"added": 1, "replaced": 0, "items": 3}
+    found = client.post("/api/search?k=1", json={"vector": [1, 0, 0, 0]}).json()["neighbors"]
+    assert [one["name"] for one in found] == ["c"]
+    assert client.get("/api/search-words?words=away").json()["neighbors"][0]["name"] == "c"
+    assert client.post("/api/wrong", json={"name": "c"}).status_code == 201
+    assert [path.name for path in tmp_path.iterdir() if path.suffix == ".csv"] == [f"{name}.wrong.csv"]
+
+
 def test_a_connection_that_is_lost_leaves_the_collection_as_it_was(postgres, monkeypatch):
     module = importlib.import_module("nearfar.index.postgres_store")
     copy_in = module.copy_in

@@ -86,6 +86,7 @@ class PostgresStore(DatabaseStore):
         self.writes = writes
         self._held = ExitStack()
         self._candidates = 0  # that the connection is set to
+        self._kept = 0  # items that met the filter of the last search
         self.turn = threading.RLock()  # there is one connection, and what was read of the table belongs to the answer
         if writes and lock:
             self._held.enter_context(index_lock(Path(self.uri), wait=0))
@@ -195,8 +196,11 @@ class PostgresStore(DatabaseStore):
     def _count(self, condition: Query) -> int:
         if self._table.own and not self._is_filtered(condition):
             return int(self._state["count"])
-        count = SQL("SELECT count(*) FROM {} WHERE {}").format(self._table.name, condition.sql)
-        return int(self._rows(count, condition.values)[0][0])
+        statement = SQL("SELECT count(*) FROM {} WHERE {}").format(self._table.name, condition.sql)
+        count = int(self._rows(statement, condition.values)[0][0])
+        if self._is_filtered(condition):
+            self._kept = count
+        return count
 
     @retried
     def column(self, name: str, where: str = "") -> AnyArray:
@@ -235,7 +239,7 @@ class PostgresStore(DatabaseStore):
             return no_hits(x, self.dimensions)
         approximate = self._is_approximate() and 2 * k <= MOST_EF_SEARCH
         if approximate and self._is_filtered(condition):
-            approximate = self._keeps_many(condition)
+            approximate = self._kept >= EXACT_SHARE * self._count(Query(self._table.items))
         if approximate:
             self._set_candidates(max(EF_SEARCH, 2 * k))
         order = self._table.indexed(self.distance) if approximate else self._table.exact(self.distance)
@@ -272,14 +276,6 @@ class PostgresStore(DatabaseStore):
 
     def _is_filtered(self, condition: Query) -> bool:
         return condition.sql != self._table.items
-
-    def _keeps_many(self, condition: Query) -> bool:
-        """Return whether a filter keeps so many items that the graph finds them."""
-        enough = int(EXACT_SHARE * self._count(Query(self._table.items)))
-        some = SQL("SELECT count(*) FROM (SELECT FROM {} WHERE {} LIMIT {}) AS kept").format(
-            self._table.name, condition.sql, Placeholder()
-        )
-        return bool(self._rows(some, (*condition.values, enough))[0][0] >= enough)
 
     def _set_candidates(self, count: int) -> None:
         """Let pgvector keep more candidates, and go on where a filter leaves out some of them."""

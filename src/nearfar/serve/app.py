@@ -183,7 +183,7 @@ class Api:
         def read() -> dict[str, Any]:
             store = self.collection.store()
             return {
-                "name": self.collection.path.name,
+                "name": self.collection.name,
                 "items": store.count(),
                 "dimensions": store.dimensions,
                 "distance": store.distance,

@@ -24,7 +24,7 @@ from ..index import Hits, QueryAdapter, Records, Store, open_store
 from ..index.collection_file import graph_of
 from ..index.index_lock import index_lock
 from ..index.searching import first_dims
-from ..io.uris import is_address, is_folder
+from ..io.uris import collection_name, is_address, is_folder
 from ..models import Model
 from ..numerics.mel import SOUND_RATE
 from ..numerics.types import AnyArray
@@ -128,6 +128,11 @@ class Collection:
         self._looked = time.monotonic()
         self._classes: dict[tuple[int, int], list[ClassCount]] = {}
         self._pictured: dict[int, bool] = {}
+
+    @property
+    def name(self) -> str:
+        """The name of the index in answers, without its folder or its address, which may hold a password."""
+        return collection_name(self.path) if is_address(self.path) else self.path.name
 
     @property
     def takes(self) -> tuple[str, ...]:
