@@ -2,6 +2,7 @@
 
 import re
 import zipfile
+from html import unescape
 
 import numpy as np
 import pytest
@@ -153,3 +154,18 @@ def test_images_of_a_file_and_cuts_of_one_image_are_found_again(tmp_path):
     assert names[1:3] == [f"{tmp_path}/a.png (1, 1, 5, 4)", f"{tmp_path}/a.png"]
     read = NamedReader(names, sources, folder=tmp_path)
     assert [read(at).shape[:2] for at in range(5)] == [(3, 2), (3, 4), (4, 5), (6, 7), (6, 7)]
+
+
+def test_near_duplicates_have_boxes_for_what_is_removed(tmp_path):
+    how = {"title": "t", "note": "n"}
+    group = [Line(Near(0, ""), [Near(1, ""), Near(2, "")])]
+    page = write_search_page(tmp_path / "a.html", group, items(3, picture), removed={2}, **how).read_text()
+    boxes = re.findall(r'<input type="checkbox" data-removal data-name="([^"]*)" data-label="[^"]*"( checked)?>', page)
+    assert [(unescape(name), bool(mark)) for name, mark in boxes] == [
+        ("<item 0>", False),
+        ("<item 1>", False),
+        ("<item 2>", True),
+    ]
+    assert 'id="save"' in page
+    other = write_search_page(tmp_path / "b.html", group, items(3, picture), **how).read_text()
+    assert "data-removal" not in other

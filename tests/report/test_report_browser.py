@@ -168,3 +168,14 @@ def probed(page: Path, folder: Path, width: int) -> list[int]:
     probe = re.search(r'data-probe="(\d+) (\d+) (\d+) (\d+) (\d+)"', elements)
     assert probe is not None
     return [int(number) for number in probe.groups()]
+
+
+def test_decisions_on_near_duplicates_are_counted(tmp_path: Path) -> None:
+    images = np.zeros((3, 8, 8, 3), np.uint8)
+    shown = Items(np.eye(3), np.zeros(3, int), [""], ["a", "b", "=c"], read=images.__getitem__)
+    lines = [Line(Near(0, ""), [Near(1, "0.1"), Near(2, "0.2")])]
+    page = write_search_page(tmp_path / "page.html", lines, shown, title="t", note="n", removed={1, 2})
+    elements, console, log = load(page, tmp_path)
+    assert not console
+    assert FROM_PAGE not in log
+    assert "2 of 3 items are removed." in elements

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,7 +29,14 @@ class Line(NamedTuple):
 
 
 def write_search_page(
-    path: str | Path, lines: Sequence[Line], items: Items, *, title: str, note: str, queries: Items | None = None
+    path: str | Path,
+    lines: Sequence[Line],
+    items: Items,
+    *,
+    title: str,
+    note: str,
+    queries: Items | None = None,
+    removed: Collection[int] | None = None,
 ) -> Path:
     """Write a page of search results.
 
@@ -48,6 +55,9 @@ def write_search_page(
         Sentence below the heading.
     queries : Items, optional
         Items to which the first of each line belongs. By default, `items`.
+    removed : collection of int, optional
+        Items that are proposed for removal: each item then has a box to mark it, and a button saves a table of the
+        decisions, for `decided` of `nearfar.workflows.suspects`.
 
     Returns
     -------
@@ -63,8 +73,13 @@ def write_search_page(
             first = Thumbnails(queries, side, like=results)
         rows = [line_values(line, first, results) for line in lines[:SHOWN_LINES]]
         marked = any(item["kind"] for row in rows for item in row["found"])
-        script = script_of("tables", "lines")
-        return template("found").render(title=title, note=note, rows=rows, marked=marked, total=len(lines), **script)
+        if removed is None:
+            script = script_of("tables", "lines")
+        else:
+            script = script_of("tables", "lines", "removals")
+        return template("found").render(
+            title=title, note=note, rows=rows, marked=marked, total=len(lines), removed=removed, **script
+        )
 
     return write(Path(path), shrink_to_limit(render))
 
@@ -82,7 +97,7 @@ def shown(item: Near, pictures: Thumbnails) -> dict[str, Any]:
     """Return the template's values for an item."""
     name = pictures.items.name(item.at)
     label = pictures.items.class_name(item.at)
-    return {"picture": pictures(item.at), "name": name, "class": label, "remark": item.remark}
+    return {"picture": pictures(item.at), "name": name, "class": label, "remark": item.remark, "at": item.at}
 
 
 def kind(label: str, other: str) -> str:

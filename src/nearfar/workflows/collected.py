@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,9 +58,19 @@ class Collected:
         return [self.dataset.classes[number] for number in self.dataset.labels]
 
     def write_page(
-        self, out: Path, lines: Sequence[Line], title: str, note: str, on_outside: Callable[[NamedReader], None]
+        self,
+        out: Path,
+        lines: Sequence[Line],
+        title: str,
+        note: str,
+        on_outside: Callable[[NamedReader], None],
+        *,
+        removed: Collection[int] | None = None,
     ) -> None:
-        """Write a page with lines of items; `on_outside` is called with the reader of the pictures of an index."""
+        """Write a page with lines of items; `on_outside` is called with the reader of the pictures of an index.
+
+        With items that are proposed as `removed`, each item has a box for the decision.
+        """
         from ..report.content import Items
         from ..report.search_page import write_search_page
 
@@ -72,7 +82,7 @@ class Collected:
             names=list(dataset.names),
             read=dataset.read,
         )
-        write_search_page(out, lines, items, title=title, note=note)
+        write_search_page(out, lines, items, title=title, note=note, removed=removed)
         if isinstance(dataset.read, NamedReader):
             on_outside(dataset.read)
 

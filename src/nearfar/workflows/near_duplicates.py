@@ -179,13 +179,22 @@ def has_classes(group: Sequence[Duplicate]) -> bool:
 
 def decided_rows(group: Sequence[Duplicate]) -> list[tuple[object, ...]]:
     """Return the rows of a table: the first item is kept and the others removed, unless they are of several classes."""
-    proposals = [KEEP] + [REMOVE] * (len(group) - 1)
-    if has_classes(group):
-        proposals = [""] * len(group)
+    removed = proposed_removals(group)
     return [
-        (item.group, item.distance, item.label, item.name, proposal)
-        for item, proposal in zip(group, proposals, strict=True)
+        (
+            item.group,
+            item.distance,
+            item.label,
+            item.name,
+            "" if has_classes(group) else (REMOVE if item.at in removed else KEEP),
+        )
+        for item in group
     ]
+
+
+def proposed_removals(group: Sequence[Duplicate]) -> set[int]:
+    """Return the items of a group without its first; none if they are of several classes."""
+    return set() if has_classes(group) else {item.at for item in group[1:]}
 
 
 def lines_of_group(group: Sequence[Duplicate], width: int) -> list[str]:
@@ -212,7 +221,8 @@ def write_groups(
     note = f"{summary}. Below each item is its distance to the nearest other item."
     if any(map(has_classes, groups)):
         note += " Groups of several classes come first."
-    collected.write_page(out, lines, "Near duplicates", note, on_outside)
+    removed = {at for group in groups for at in proposed_removals(group)}
+    collected.write_page(out, lines, "Near duplicates", note, on_outside, removed=removed)
 
 
 def summary_of(collected: Collected, groups: Sequence[Sequence[Duplicate]], within: float) -> str:
