@@ -193,7 +193,11 @@ def decided_rows(group: Sequence[Duplicate]) -> list[tuple[object, ...]]:
 
 
 def proposed_removals(group: Sequence[Duplicate]) -> set[int]:
-    """Return the items of a group without its first; none if they are of several classes."""
+    """Return the items of a group without its first; none if they are of several classes.
+
+    >>> proposed_removals([Duplicate(0, 3, 0.1, "cat", "a.jpg"), Duplicate(0, 5, 0.1, "cat", "b.jpg")])
+    {5}
+    """
     return set() if has_classes(group) else {item.at for item in group[1:]}
 
 
