@@ -11,7 +11,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
 from nearfar import GMML, ITML, LSML, NCA, RCA, SCML
-from nearfar.estimators import PairClassifier, PairKFold
+from nearfar.estimators import PairClassifier, TupleKFold
 from nearfar.estimators.base import MetricLearner
 from nearfar.estimators.probability import fit_sigmoid, similar_probability
 from tests.learners import all_pairs, data
@@ -225,7 +225,7 @@ def test_folds_of_pairs_keep_entities_apart(kind, shuffle):
     given = {"names": np.array([f"p{k:02}" for k in range(20)])[numbers], "numbers": numbers, "points": X[numbers]}
     pairs = given.get(kind, X[numbers])
     groups = numbers if kind == "groups" else None
-    folds = PairKFold(4, shuffle=shuffle, random_state=0)
+    folds = TupleKFold(4, shuffle=shuffle, random_state=0)
     tested = []
     for train, test in folds.split(pairs, groups=groups):
         assert len(test) > 0
@@ -237,9 +237,41 @@ def test_folds_of_pairs_keep_entities_apart(kind, shuffle):
 
 
 def test_folds_of_pairs_serve_cross_validation():
-    scores = cross_val_score(GMML(), POINTS, TOLD, cv=PairKFold(3, shuffle=True, random_state=0))
+    scores = cross_val_score(GMML(), POINTS, TOLD, cv=TupleKFold(3, shuffle=True, random_state=0))
     assert np.isfinite(scores).all()
     with pytest.raises(ValueError, match="n_splits must be at most 3, the number of entities; got 4"):
-        next(PairKFold(4).split(np.array([[0, 1], [1, 2]])))
+        next(TupleKFold(4).split(np.array([[0, 1], [1, 2]])))
     with pytest.raises(ValueError, match=r"groups must name the two entities of each pair, shape \(200, 2\)"):
-        next(PairKFold(3).split(POINTS, groups=np.arange(200)))
+        next(TupleKFold(3).split(POINTS, groups=np.arange(200)))
+
+
+def relative(size: int, m: int = 120) -> np.ndarray:
+    """Tuples of row numbers of which the first two are of one class, and the last two are not."""
+    X, y = data()
+    rng = np.random.default_rng(0)
+    drawn = rng.integers(len(X), size=(50 * m, size))
+    fits = (y[drawn[:, 0]] == y[drawn[:, 1]]) & (y[drawn[:, -1]] != y[drawn[:, 0 if size == 3 else 2]])
+    return drawn[fits][:m]
+
+
+@pytest.mark.parametrize(("learner", "size"), [(SCML(n_basis=20), 3), (LSML(), 3), (LSML(), 4)])
+def test_triplets_and_quadruplets_are_scored_and_cross_validated(learner, size):
+    X, _ = data()
+    T = relative(size)
+    learner = learner.fit(X[T])
+    first = [np.linalg.norm(learner.transform(X[[a]]) - learner.transform(X[[b]])) for a, b in T[:, :2]]
+    second = [
+        np.linalg.norm(learner.transform(X[[a]]) - learner.transform(X[[b]]))
+        for a, b in T[:, [0 if size == 3 else 2, -1]]
+    ]
+    expected = np.mean([1.0 if a < b else 0.5 if a == b else 0.0 for a, b in zip(first, second, strict=True)])
+    assert learner.score(X[T]) == pytest.approx(expected)
+    folds = TupleKFold(2, shuffle=True, random_state=0)
+    for numbers, groups in ((X[T], None), (X[T], T), (T, None)):
+        for train, test in folds.split(numbers, groups=groups):
+            assert len(test) > 0
+            assert not set(T[train].ravel()) & set(T[test].ravel())
+    scores = cross_val_score(learner, X[T], cv=folds)
+    assert (scores > 0.5).all()
+    with pytest.raises(ValueError, match=f"{type(learner).__name__}: requires y to be passed"):
+        learner.score(X)

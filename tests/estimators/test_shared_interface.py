@@ -16,6 +16,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+import nearfar
 from nearfar import (
     CDML,
     DCA,
@@ -167,12 +168,6 @@ def test_counts_and_thresholds_that_are_no_numbers_are_refused():
     with pytest.raises(ValueError, match=r"^RCA: threshold must be a number; got nan"):
         learner.set_threshold(np.nan)
     assert learner.set_threshold(np.inf).predict([[0, 1]], X) == 1
-
-
-def test_without_a_threshold_predict_says_how_to_get_one():
-    with pytest.raises(AttributeError) as error:
-        GMML().fit(X, Y).predict(PAIRS, X)
-    assert "calibrate_threshold" in str(error.value.__cause__)
 
 
 def test_pairs_of_points_need_no_feature_names():
@@ -898,3 +893,39 @@ def test_a_search_that_ran_out_tells_what_it_fell_short_of(learner):
         learner.fit(X, y)
     assert abs(learner.objective_) > 2  # where `tol` alone would be less than what was asked for
     assert str(told[0].message).endswith(f"tol {learner.tol * abs(learner.objective_):.3g}")
+
+
+@pytest.mark.parametrize("name", ["predict", "decision_function", "predict_proba"])
+def test_what_needs_a_threshold_or_probabilities_names_what_to_call(name):
+    X, y = data()
+    learner = RCA()
+    with pytest.raises(NotFittedError, match="This RCA instance is not fitted yet"):
+        getattr(learner, name)([[0, 1]], X)
+    learner.fit(X, y)
+    assert not hasattr(learner, name)
+    needed = "calibrate_probability" if name == "predict_proba" else "set_threshold"
+    with pytest.raises(AttributeError, match=f"^RCA.{name}: no .* yet: .*{needed}"):
+        getattr(learner, name)([[0, 1]], X)
+    learner.set_threshold(1.0).calibrate_probability([[0, 1], [0, 2], [1, 3]], [1, -1, 1], X=X)
+    assert len(getattr(learner, name)([[0, 1]], X)) == 1
+    assert getattr(RCA, name).__doc__
+
+
+@pytest.mark.parametrize("name", ["RCA", "LFDA", "GMML", "SCML", "LSML", "PartialLabelGMML", "CovarianceMetric"])
+def test_a_mark_that_no_row_has_is_warned_of(name):
+    X, y = data(30)
+    learner = getattr(nearfar, name)()
+    if name == "CovarianceMetric":
+        learner.set_params(pooled=True)
+    with pytest.warns(UserWarning, match=f"{name}: unlabeled=7 marks no row"):
+        learner.fit(X, y, unlabeled=7)
+
+
+@pytest.mark.parametrize("kind", ["datetime64[ns]", "timedelta64[ns]"])
+@pytest.mark.parametrize("columns", [["when"], ["width", "when"]])
+def test_columns_of_dates_are_named(kind, columns):
+    pandas = pytest.importorskip("pandas")
+    X, y = data(30)
+    frame = pandas.DataFrame({"width": X[:, 0], "when": np.arange(30).astype(kind)})[columns]
+    with pytest.raises(ValueError, match=r"RCA: X: 1 column with values that are not numbers \('when'\); encode them"):
+        RCA().fit(frame, y)

@@ -25,7 +25,7 @@ from .outputs import check_out
 
 def fit(
     data: Annotated[str, Parameter(help=f"Items and their classes: {accepted()}. Images must have one size.")],
-    learner: str,
+    learner: str = "auto",
     *,
     out: Out,
     split: SplitOptions = SplitOptions(),
@@ -37,9 +37,10 @@ def fit(
     overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:
-    """Fit a learner on rows or on the pixels of images, save it, and score it on classes that it has not seen.
+    """Fit a learner on a table or on the pixels of images, save it, and score it on classes that it has not seen.
 
-    With fewer than four classes, it is fitted to one half of the items of each class, and scored on the other half.
+    A table may have missing cells, categories, dates and texts: what became of each column is printed. With fewer than
+    four classes, it is fitted to one half of the items of each class, and scored on the other half.
 
     Example: nearfar fit rows.csv "LMNN(n_neighbors=5)" --standardize --out lmnn.safetensors
 
@@ -47,7 +48,8 @@ def fit(
     ----------
     learner
         A classical learner or an autoencoder, with its settings: "GMML(t=0.3)", "Kernelized(learner=RCA())",
-        "MultiModalAutoencoder(view_sizes=(47, 76))".
+        "MultiModalAutoencoder(view_sizes=(47, 76))". By default, "auto": AutoMetric chooses among six learners and the
+        Euclidean distance of standardized columns by held-out rows or classes of the training.
     out
         The .safetensors file to write. `nearfar evaluate`, `embed`, `report` and `index` read it.
     standardize

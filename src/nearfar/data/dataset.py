@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..io.formats import PLAIN_TABLES, has_columns
 from ..labels import class_name, named_classes
 from ..quoting import PATH, count_of, quoted, shorten
+from .cells import Cells
 from .class_labels import ClassLabels
 from .listed import PairsOfItems
 
@@ -92,6 +93,16 @@ class JoinedReader:
         return self.second(i - self.n)
 
 
+@dataclass(frozen=True)
+class NoNumbers:
+    """Reads no item: the rows consist of cells that are not all numbers."""
+
+    why: str
+
+    def __call__(self, i: int) -> NDArray[Any]:
+        raise DataError(self.why)
+
+
 def unwrapped(read: Callable[[int], NDArray[Any]], i: int) -> tuple[Callable[[int], NDArray[Any]], int]:
     """Return the reader that actually reads item i, behind subsets and joined sets, and the item's number there."""
     while isinstance(read, PickedReader | JoinedReader):
@@ -147,6 +158,9 @@ class Dataset:
         Pairs of items that are known to be similar or dissimilar, beside the classes or instead of them.
     class_labels : ClassLabels or None
         Labels of each class, if items have several: a class is then a set of labels, or it has levels above it.
+    cells : Cells or None
+        Cells of a table whose columns are not all numbers. Unless a `TableEncoder` has encoded them, such rows have no
+        `array`, and `read` raises an error.
     """
 
     name: str
@@ -165,6 +179,7 @@ class Dataset:
     unnamed: bool = False
     listed: PairsOfItems | None = None
     class_labels: ClassLabels | None = None
+    cells: Cells | None = None
 
     @classmethod
     def from_array(
@@ -300,6 +315,7 @@ class Dataset:
             texts=None if self.texts is None else self.texts[chosen],
             stored=None if self.stored is None else PickedReader(self.stored, chosen),
             listed=None if self.listed is None else self.listed.subset(chosen, len(self)),
+            cells=None if self.cells is None else self.cells.subset(chosen),
         )
 
     def only(self, classes: Sequence[str] | Sequence[int], name: str | None = None) -> Dataset:
@@ -336,7 +352,9 @@ class Dataset:
                 f"{self.name} has {self.kind}s but {other.name} has {other.kind}s, so they cannot be joined"
             )
         other = other.in_columns(self.columns, self.name)
-        if self.kind == "row" and len(self) and len(other) and len(self.read(0)) != len(other.read(0)):
+        cells = self._joined_cells(other)
+        numbers = self.kind == "row" and cells is None and len(self) > 0 and len(other) > 0
+        if numbers and len(self.read(0)) != len(other.read(0)):
             lengths = f"{len(self.read(0))} columns but {other.name} has {len(other.read(0))}"
             raise DataError(f"{self.name} has {lengths}, so they cannot be joined")
         classes = tuple(dict.fromkeys(self.classes + other.classes))
@@ -347,6 +365,8 @@ class Dataset:
         if self.array is not None and other.array is not None and self.array.shape[1:] == other.array.shape[1:]:
             array = np.concatenate([self.array, other.array])
             read = ArrayReader(array)
+        elif cells is not None and self.kind == "row":
+            read = NoNumbers(cells.why)
         groups = None
         if self.groups is not None and other.groups is not None:
             groups = np.concatenate([self.groups, other.groups])
@@ -372,7 +392,34 @@ class Dataset:
             unnamed=self.unnamed or other.unnamed,
             listed=listed,
             class_labels=None if self.class_labels is None else self.class_labels.joined(other.class_labels),
+            cells=cells,
         )
+
+    def _joined_cells(self, other: Dataset) -> Cells | None:
+        """Return the cells of both data sets; None if they are rows of numbers, or texts that are in no table."""
+        if self.cells is None and other.cells is None:
+            return None
+        if self.kind == "text" and (self.cells is None or other.cells is None):
+            return None
+        return self.with_cells().joined(other.with_cells())
+
+    def with_cells(self) -> Cells:
+        """Return the rows as cells, also those of a table of numbers.
+
+        Raises
+        ------
+        DataError
+            If they are no rows, or their columns have no names.
+        """
+        if self.cells is not None:
+            return self.cells
+        if self.kind != "row" or self.array is None or not self.columns:
+            what = f"{self.kind}s" if self.kind != "row" else "rows whose columns have no names"
+            raise DataError(
+                f"{self.name}: expected a table with the columns that the learner was fitted on, got {what}"
+            )
+        columns = {name: self.array[:, k].astype(object) for k, name in enumerate(self.columns)}
+        return Cells(columns, why="")
 
     def in_columns(self, wanted: Sequence[str], taker: str) -> Dataset:
         """Return rows with their columns in the order that `taker` expects, if both have column names.
@@ -394,6 +441,14 @@ class Dataset:
             raise DataError(f"{self.name}: has {count_of(len(more), 'column')} more than {taker} ({some(more)})")
         array = self.array[:, [place[name] for name in wanted]]
         return replace(self, array=array, read=ArrayReader(array), columns=tuple(wanted))
+
+
+def numbers_only(source: Source) -> Source:
+    """Return a source; raise a DataError if it holds rows that are not all numbers."""
+    items = source.items
+    if items.kind == "row" and items.cells is not None and items.array is None:
+        raise DataError(items.cells.why)
+    return source
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,9 +18,22 @@ from ..io.formats import ARCHIVES, TARS, function_at, has_columns, reader_of
 from ..numerics.mel import log_mel_statistics
 from ..progress import counted
 from ..quoting import PATH, count_of, quoted
+from .cells import Cells, as_cells
 from .checks.columns import remarks_on_embeddings
 from .checks.training_items import FINAL, IN_TRAINING, NO_LIST
-from .dataset import UNKNOWN_CLASS, DataError, DataNotFoundError, Dataset, Named, as_text, check_column, some
+from .dataset import (
+    UNKNOWN_CLASS,
+    DataError,
+    DataNotFoundError,
+    Dataset,
+    Named,
+    NoNumbers,
+    Source,
+    as_text,
+    check_column,
+    numbers_only,
+    some,
+)
 from .decode import decode, decode_small, read_small
 from .image_formats import EXPECTED, advice_on, suffixes
 from .open import open_dataset, resolve_source
@@ -51,7 +64,14 @@ OTHERS = (".dng", ".jxl", ".raw", ".svg")
 """Endings of images that Pillow does not open."""
 
 
-def open_items(source: Named, *, label: str | None = None, name: str | None = None, skip_bad: bool = False) -> Dataset:
+def open_items(
+    source: Named,
+    *,
+    label: str | None = None,
+    name: str | None = None,
+    skip_bad: bool = False,
+    takes: Collection[str] = (),
+) -> Dataset:
     """Open items of any source that `open_dataset` opens, and tables, arrays and images without labels.
 
     It also opens a single image file or a folder of loose images. Items without a class, such as images next to class
@@ -68,6 +88,9 @@ def open_items(source: Named, *, label: str | None = None, name: str | None = No
         `item_id` or `uid` whose cells are different.
     skip_bad : bool
         Leave out images that cannot be decoded; their names are in `bad`.
+    takes : collection of str
+        Kinds of items that the model embeds, `Model.takes`. If "table" is one of them, a table may have columns that
+        are not numbers.
 
     Returns
     -------
@@ -89,7 +112,7 @@ def open_items(source: Named, *, label: str | None = None, name: str | None = No
     elif reader is not None and reader.items:
         found = function_at(reader.items)(path, label=label, name=name, skip_bad=skip_bad)
     if found is not None:
-        return found
+        return found if "table" in takes else numbers_only(Source(found)).items
     # every item has a class, or the source is a built-in set, or `open_dataset` raises an error
     return open_dataset(source, skip_bad=skip_bad)
 
@@ -129,7 +152,7 @@ def as_items(
         return given
     if isinstance(given, str | os.PathLike):
         if not (isinstance(given, str) and "text" in takes and are_words(given)):
-            return open_items(given, label=label, name=name, skip_bad=skip_bad)
+            return open_items(given, label=label, name=name, skip_bad=skip_bad, takes=takes)
         given = [given]
     X = as_column(given)
     no_classes = [UNKNOWN_CLASS] * len(X)
@@ -140,8 +163,22 @@ def as_items(
         return files_given(X, no_classes, "paths")
     if are_rows(X):
         columns = [str(column) for column in getattr(X, "columns", ())]
+        if columns and "table" in takes:
+            return rows_of_cells(X, columns)
         return Dataset.from_array("rows", np.asarray(even(X)), None, columns=columns)
     return images(X, no_classes, "images")
+
+
+def rows_of_cells(frame: Any, columns: Sequence[str]) -> Dataset:
+    """Return the rows of a data frame as a data set of cells, without classes."""
+    why = "X: expected rows of numbers, got a data frame of cells"
+    cells = {name: as_cells(frame[column]) for name, column in zip(columns, frame.columns, strict=True)}
+    n = len(frame)
+    names = tuple(f"rows[{i}]" for i in range(n))
+    labels = np.zeros(n, dtype=np.int64)
+    read = NoNumbers(why)
+    about: dict[str, Any] = {"unnamed": True, "cells": Cells(cells, why)}
+    return Dataset(name="rows", labels=labels, classes=(UNKNOWN_CLASS,), kind="row", read=read, names=names, **about)
 
 
 def are_words(text: str) -> bool:

@@ -29,6 +29,7 @@ from .dataset import (
     check_column,
     held_out_pairs,
     held_out_rows,
+    numbers_only,
     some,
     unseen_half,
 )
@@ -93,6 +94,7 @@ def open_task(
     skip_bad: bool = False,
     partial: bool = False,
     pairs: bool = False,
+    mixed: bool = False,
 ) -> Task:
     """Open data as a zero-shot task: train on some classes, test on others.
 
@@ -135,6 +137,9 @@ def open_task(
     pairs : bool
         Read images with their texts, from tables with the columns `path` and `text`. Without labels, every image forms
         its own class.
+    mixed : bool
+        Open a table whose columns are not all numbers, for a `nearfar.estimators.TableEncoder`. By default, that is an
+        error.
 
     Returns
     -------
@@ -147,6 +152,7 @@ def open_task(
         If the data cannot be used; the message is one line.
     """
     settings: dict[str, Any] = {"image_size": image_size, "skip_bad": skip_bad, "partial": partial, "pairs": pairs}
+    settings["mixed"] = mixed
     opened, *others = _open_each([source] if test is None else [source, test], label, name, **settings)
     is_drawn = opened.roles is None and test is None and not test_classes
     if split == "rows" or (is_drawn and opened.items.has_label_sets):  # a set is no class that can be held out
@@ -303,12 +309,14 @@ def open_whole(
     skip_bad: bool = False,
     partial: bool = False,
     pairs: bool = False,
+    mixed: bool = False,
 ) -> Task:
     """Open data to train on all of them, including those of `test`; parameters as for `open_task`.
 
     The test items of this task are its training items, so that its scores do not measure new items.
     """
     settings: dict[str, Any] = {"image_size": image_size, "skip_bad": skip_bad, "partial": partial, "pairs": pairs}
+    settings["mixed"] = mixed
     opened, *others = _open_each([source] if test is None else [source, test], label, name, **settings)
     items = opened.items
     for other in others:
@@ -337,11 +345,30 @@ def open_source(
     skip_bad: bool = False,
     partial: bool = False,
     pairs: bool = False,
+    mixed: bool = False,
 ) -> Source:
     """Open a source with the reader of its format.
 
-    `group` names the column of the groups in a table. `pairs` reads a table of images with their texts.
+    `group` names the column of the groups in a table. `pairs` reads a table of images with their texts. `mixed` accepts
+    a table whose columns are not all numbers.
     """
+    how: dict[str, Any] = {"label": label, "name": name, "group": group, "image_size": image_size}
+    opened = _opened(source, **how, skip_bad=skip_bad, partial=partial, pairs=pairs)
+    return opened if mixed else numbers_only(opened)
+
+
+def _opened(
+    source: Named,
+    *,
+    label: str | None,
+    name: str | None,
+    group: str | None,
+    image_size: int | None,
+    skip_bad: bool,
+    partial: bool,
+    pairs: bool,
+) -> Source:
+    """Open a source with the reader of its format, also a table whose columns are not all numbers."""
     source = as_text(source)
     if image_size is not None and image_size < 1:
         raise DataError(f"image_size: expected a side of at least 1 pixel, got {quoted(image_size)}")

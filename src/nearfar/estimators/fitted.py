@@ -15,10 +15,10 @@ import numpy as np
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.metrics import roc_auc_score
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from .. import catalog
+from ..data.dataset import Dataset
 from ..data.items import as_items, flat_rows, is_numeric
 from ..io import tensor_file
 from ..io.training_marks import TrainingMarks
@@ -31,7 +31,8 @@ from ..numerics.pair_differences import pair_squares
 from ..numerics.types import AnyArray, Array
 from ..quoting import PATH, quoted, shorten
 from . import probability, thresholds
-from .validation import error_context, holds_tuples
+from .table_encoder import TableEncoder
+from .validation import available_with, error_context, holds_tuples
 
 Self = TypeVar("Self", bound="Fitted")
 
@@ -44,20 +45,18 @@ def nameless() -> Iterator[None]:
         yield
 
 
-def has_threshold(estimator: Fitted) -> bool:
-    """Return True if there is a threshold, which predictions on pairs require; else raise an AttributeError."""
+def has_threshold(estimator: Fitted) -> None:
+    """Raise an AttributeError if there is no threshold, which predictions on pairs require."""
     if not hasattr(estimator, "threshold_"):
         raise AttributeError(
             "no threshold_ yet: fit on pairs of both kinds, or call calibrate_threshold or set_threshold"
         )
-    return True
 
 
-def has_probability(estimator: Fitted) -> bool:
-    """Return True if probabilities are calibrated; else raise an AttributeError that names the method to call."""
+def has_probability(estimator: Fitted) -> None:
+    """Raise an AttributeError that names the method to call if probabilities are not calibrated."""
     if not hasattr(estimator, "sigmoid_"):
         raise AttributeError("no probabilities yet: call calibrate_probability with pairs of both kinds")
-    return True
 
 
 def named_columns(learner: Any) -> list[str]:
@@ -78,8 +77,22 @@ class Fitted(BaseEstimator):
 
     @property
     def takes(self) -> tuple[str, ...]:
-        """Kinds of items that `embed` takes: rows, and images of one size, whose pixels are rows."""
-        return ("row", "image")
+        """Kinds of items that `embed` takes: rows and images of one size, whose pixels are rows; or tables of cells."""
+        return ("row", "image") if self.encoder is None else ("row", "table")
+
+    @property
+    def encoder(self) -> TableEncoder | None:
+        """What turned the table that the learner was fitted on into numbers; None if it was numbers.
+
+        `embed` encodes tables by it, and `transform` data frames. Arrays are rows that are encoded already.
+        """
+        plain = getattr(self, "table_encoding_", None)
+        return None if plain is None else TableEncoder.restored(plain)
+
+    def rows_of(self, items: Dataset) -> Dataset:
+        """Return a data set whose rows are numbers, which a table becomes by the `encoder`."""
+        encoder = self.encoder
+        return items if encoder is None else encoder.encoded(items)
 
     @property
     def distance(self) -> str:
@@ -127,7 +140,8 @@ class Fitted(BaseEstimator):
         if is_numeric(items):
             return np.asarray(self.transform(items))
         with nameless():
-            return np.asarray(self.transform(flat_rows(as_items(items, self.takes), named_columns(self))))
+            rows = self.rows_of(as_items(items, self.takes))
+            return np.asarray(self.transform(flat_rows(rows, named_columns(self))))
 
     def pair_distance(self, pairs: AnyArray, X: AnyArray | None = None) -> AnyArray:
         """Return the learned distance of each pair of points.
@@ -335,7 +349,7 @@ class Fitted(BaseEstimator):
             self.sigmoid_ = probability.fit_sigmoid(distance, similar)
         return self
 
-    @available_if(has_probability)  # type: ignore[untyped-decorator]  # scikit-learn has no types
+    @available_with(has_probability)
     def predict_proba(self, pairs: AnyArray, X: AnyArray | None = None) -> AnyArray:
         """Return the probabilities that each pair is dissimilar and similar, as calibrated by `calibrate_probability`.
 
@@ -360,24 +374,32 @@ class Fitted(BaseEstimator):
         check_is_fitted(self)
         return np.array([-1, 1])
 
-    def score(self, X: AnyArray, y: AnyArray) -> float:
-        """Return how well the metric separates similar from dissimilar pairs, or the classes of rows.
+    def score(self, X: AnyArray, y: AnyArray | None = None) -> float:
+        """Return how well the metric separates pairs, orders the distances of tuples, or finds the classes of rows.
 
         Parameters
         ----------
-        X : array-like of shape (m, 2, d) or (n, d)
-            Pairs of points, or rows.
-        y : array-like of shape (m,) or (n,)
-            +1 for similar and -1 for dissimilar pairs, or the classes of the rows.
+        X : array-like of shape (m, 2, d), (m, 3, d), (m, 4, d) or (n, d)
+            Pairs, triplets (anchor, positive, negative) or quadruplets (a, b, c, d) of points, or rows.
+        y : array-like of shape (m,) or (n,), optional
+            +1 for similar and -1 for dissimilar pairs, or the classes of the rows. Triplets and quadruplets have none.
 
         Returns
         -------
         float
             For pairs, the area under the ROC curve: the probability that a similar pair is nearer than a dissimilar
-            pair. For rows, the share of rows whose nearest other row is of the same class.
+            pair. For triplets, the share in which the positive is nearer to the anchor than the negative is; for
+            quadruplets, the share in which a is nearer to b than c to d; equal distances count half. For rows, the
+            share of rows whose nearest other row is of the same class.
         """
         check_is_fitted(self)
         with error_context(self):
+            if holds_tuples(X, 3) or holds_tuples(X, 4):
+                return self._share_in_order(np.asarray(X))
+            if y is None:
+                raise ValueError(
+                    "requires y to be passed, but the target y is None; triplets and quadruplets need none"
+                )
             if holds_tuples(X, 2) and not self._matrices:
                 similar = constraints.check_pair_labels(y, len(X))
                 return float(roc_auc_score(similar, self.pair_score(X)))
@@ -389,7 +411,15 @@ class Fitted(BaseEstimator):
             nearest_row = self.kneighbors(X, n_neighbors=1, return_distance=False)[:, 0]
             return float(np.mean(labels[nearest_row] == labels))
 
-    @available_if(has_threshold)  # type: ignore[untyped-decorator]  # scikit-learn has no types
+    def _share_in_order(self, tuples: AnyArray) -> float:
+        """Return the share of triplets (a, p, n) or quadruplets whose first distance is less than the second one."""
+        if len(tuples) == 0:
+            raise ValueError("X must hold at least one triplet or quadruplet")
+        near = self.pair_distance(tuples[:, :2])
+        far = self.pair_distance(tuples[:, [0, 2]] if tuples.shape[1] == 3 else tuples[:, 2:])
+        return float(np.mean((near < far) + 0.5 * (near == far)))
+
+    @available_with(has_threshold)
     def predict(self, pairs: AnyArray, X: AnyArray | None = None) -> AnyArray:
         """Return +1 for pairs that are at most `threshold_` apart and -1 for others.
 
@@ -409,7 +439,7 @@ class Fitted(BaseEstimator):
         """
         return np.where(self.pair_distance(pairs, X) <= self.threshold_, 1, -1)
 
-    @available_if(has_threshold)  # type: ignore[untyped-decorator]  # scikit-learn has no types
+    @available_with(has_threshold)
     def decision_function(self, pairs: AnyArray, X: AnyArray | None = None) -> AnyArray:
         """Return `pair_score`; available only if there is a threshold.
 
@@ -536,6 +566,11 @@ def _flaw_of_attributes(fitted: dict[str, Any]) -> str:
         return f"feature_names_in_ must be a list of text, got {quoted(names)}"
     if not isinstance(n, int) or n < 1:
         return f"n_features_in_ must be a number of features, got {quoted(n)}"
+    if "table_encoding_" in fitted:
+        try:
+            TableEncoder.restored(fitted["table_encoding_"])
+        except ValueError as error:
+            return str(error)
     return flaw_of_distances(fitted)
 
 

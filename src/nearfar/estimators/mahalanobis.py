@@ -21,9 +21,10 @@ from ..numerics.optimize import Report, Solution
 from ..numerics.types import AnyArray, Array, Ints
 from ..quoting import count_of
 from . import thresholds
-from .fitted import Fitted, LinearDistance, PointDistance
+from .fitted import Fitted, LinearDistance, PointDistance, nameless
 from .validation import (
     check_n_components,
+    dates_in,
     error_context,
     is_plain,
     is_plain_labels,
@@ -31,6 +32,7 @@ from .validation import (
     row_order,
     warn_if_degenerate,
     warn_of_minus_one,
+    warn_of_no_mark,
     without_numbers,
 )
 
@@ -238,6 +240,8 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         """
         if least is None:
             least = 2 if reset else 1
+        if not reset and self.encoder is not None:
+            return self._encoded_rows(X, least)
         if issparse(X) and not self._takes_sparse:
             raise TypeError(self._sparse_refusal(X.shape))
         if self._passes(X, y, reset, least):
@@ -249,19 +253,27 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         if self._takes_sparse:
             options["accept_sparse"] = "csr"
         try:
-            if y is None:
-                return validate_data(self, X, **options)
-            return validate_data(self, X, y, **options)
+            if dates_in(X):
+                raise TypeError("dates are no numbers")
+            return validate_data(self, X, **options) if y is None else validate_data(self, X, y, **options)
         except (TypeError, ValueError) as error:
             # the error of scikit-learn names a cell; what helps is the column
             columns = without_numbers(X)
             if not columns:
                 raise
             first = ", ".join(map(repr, columns[:3]))
-            hint = "encode them first, for example with OneHotEncoder in make_column_transformer"
+            hint = "encode them first: make_pipeline(nearfar.estimators.TableEncoder(), ...) does"
             raise ValueError(
                 f"X: {count_of(len(columns), 'column')} with values that are not numbers ({first}); {hint}"
             ) from error
+
+    def _encoded_rows(self, X: AnyArray, least: int) -> Any:
+        """Return the rows of a data frame encoded, or checked rows that are encoded already."""
+        if hasattr(X, "columns"):
+            assert self.encoder is not None
+            X = self.encoder.transform(X)
+        with nameless():
+            return validate_data(self, X, dtype=[np.float64, np.float32], reset=False, ensure_min_samples=least)
 
     def _sparse_refusal(self, shape: tuple[int, ...]) -> str:
         """Return the message for sparse rows of this shape, which the learner does not take."""
@@ -287,6 +299,8 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
             raise ValueError(f"requires y to be passed, but the target y is None{needs}")
         given = as_array(y, "y")
         X, y, codes = self._coded(X, y, unlabeled)
+        if unlabeled is not None:
+            warn_of_no_mark(codes, unlabeled)
         checks.require_discrete(y)
         order = self._order(X)
         # renumber the classes by their first appearance in this order

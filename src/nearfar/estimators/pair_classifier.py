@@ -17,7 +17,7 @@ class PairClassifier(ClassifierMixin, BaseEstimator):
     """Classify pairs of points as similar or dissimilar, as a scikit-learn classifier.
 
     Samples are pairs instead of rows, so that `cross_val_score`, `GridSearchCV` and `CalibratedClassifierCV` work on
-    pairs. `PairKFold` provides folds that keep the entities of the training and test pairs apart.
+    pairs. `TupleKFold` provides folds that keep the entities of the training and test pairs apart.
 
     Parameters
     ----------

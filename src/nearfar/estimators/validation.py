@@ -5,18 +5,22 @@ from __future__ import annotations
 import numbers
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
+from functools import update_wrapper, wraps
 from inspect import signature
-from typing import Any
+from types import MethodType
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
 
 from ..fit_warnings import LEARNER, warn
 from ..io.training_marks import TrainingMarks
 from ..numerics import checks
 from ..numerics.types import AnyArray, Ints
 from ..trust import TrustError
+
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 WIDE_FEATURES = 3000  # number of features above which a d x d matrix may not fit into memory
 # messages of SciPy and Python about overflows inside a computation, which name no argument of the user
@@ -53,6 +57,39 @@ def error_context(estimator: object) -> Iterator[None]:
         raise ValueError(f"{name}: {text}") from error
     finally:
         LEARNER.reset(before)
+
+
+class _Available:
+    """A method that exists only on fitted estimators that pass a check."""
+
+    def __init__(self, method: Callable[..., Any], check: Callable[[Any], None]) -> None:
+        update_wrapper(self, method)
+        self.method = method
+        self.check = check
+
+    def __get__(self, estimator: Any, owner: type | None = None) -> Any:
+        if estimator is None:
+            return self.method
+        check_is_fitted(estimator)
+        try:
+            self.check(estimator)
+        except AttributeError as error:
+            raise AttributeError(f"{type(estimator).__name__}.{self.method.__name__}: {error}") from None
+        return MethodType(self.method, estimator)
+
+
+def available_with(check: Callable[[Any], None]) -> Callable[[Method], Method]:
+    """Return a decorator of methods that a fitted estimator has only if `check` raises no AttributeError.
+
+    Unlike `available_if` of scikit-learn, what the check says is the message that users see, and an estimator that is
+    not fitted raises a NotFittedError, which is an AttributeError, too.
+    """
+
+    def decorate(method: Method) -> Method:
+        found: Any = _Available(method, check)
+        return cast(Method, found)
+
+    return decorate
 
 
 def with_signature_hint(fit: Callable[..., Any]) -> Callable[..., Any]:
@@ -148,11 +185,23 @@ def rows_of_points(points: AnyArray) -> tuple[AnyArray, Ints]:
     return rows, joined.reshape(m, size)
 
 
+def dates_in(X: Any) -> list[str]:
+    """Return the names of the columns of a table that hold dates or durations, which would count in nanoseconds."""
+    kinds = zip(getattr(X, "columns", ()), getattr(X, "dtypes", ()), strict=False)
+    # those of polars have no kind
+    return [
+        str(name) for name, kind in kinds if getattr(kind, "kind", "O") in "mM" or str(kind)[:4] in ("Date", "Dura")
+    ]
+
+
 def without_numbers(X: Any) -> list[str]:
     """Return the names of the columns of a table that hold anything but numbers."""
+    dates = dates_in(X)
     found = []
     for name, kind in zip(getattr(X, "columns", ()), getattr(X, "dtypes", ()), strict=False):
-        if getattr(kind, "kind", "O") not in "biuf":  # a column of numbers may miss values, but that is another error
+        if str(name) in dates:
+            found.append(str(name))
+        elif getattr(kind, "kind", "O") not in "biuf":  # a column of numbers may miss values, but that is another error
             try:
                 np.asarray(X[name], dtype=np.float64)
             except (TypeError, ValueError):
@@ -168,6 +217,12 @@ def warn_of_minus_one(y: AnyArray) -> None:
     count = len(y) - int(np.count_nonzero(y != -1))
     if count and len(others) >= 2 and others[0] >= 0:
         warn(f"y: {count} of {len(y)} rows have the label -1, which counts as a class; pass unlabeled=-1 if it is none")
+
+
+def warn_of_no_mark(codes: Ints, unlabeled: Any) -> None:
+    """Warn if no row has the label that marks rows without one."""
+    if (codes >= 0).all():
+        warn(f"unlabeled={unlabeled!r} marks no row: no label in y equals it, so every row counts as labeled")
 
 
 def is_plain(X: Any) -> bool:

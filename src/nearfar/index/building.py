@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from ..data import Dataset, open_items
+from ..data import Dataset
 from ..data.dataset import some
 from ..data.items import left_out
 from ..data.readers.ids import ids_of, is_id
@@ -19,6 +19,7 @@ from ..io.sources import MODELS, SourceKind, absolute, kind_by_name, kind_of
 from ..io.uris import shown
 from ..models import Model, load
 from ..models.embedded import distance_of, recorded_distance, refuse_data, trained_columns
+from ..models.model import open_for
 from ..numerics.types import AnyArray
 from ..quoting import count_of, quoted
 from . import index_lock
@@ -228,7 +229,7 @@ def write_items(
     if not data:
         raise ValueError("DATA: expected the items to embed, for example a folder of images")
     read_as = trained_columns(model, data, label, name)
-    items = open_items(data, **read_as, skip_bad=skip_bad)
+    items = open_for(model, data, **read_as, skip_bad=skip_bad)
     names = names_relative_to_index(there.names if old is not None else None, home, items, data)
     if old is not None and items.unnamed:
         check_same_content(old, items, names, set(there.names), model, data)

@@ -14,7 +14,7 @@ import numpy as np
 from ..data import Dataset
 from ..data.checks.training_items import unseen
 from ..data.dataset import UNKNOWN_CLASS, some
-from ..data.items import embedding_rows, flat_rows, left_out, named_by_paths, open_items, root_of
+from ..data.items import embedding_rows, flat_rows, left_out, named_by_paths, root_of
 from ..data.open import match_classes, of_classes, open_source, read_levels, same_classes
 from ..data.readers.arrays import UNNAMED, read_arrays, read_gallery
 from ..data.readers.manifest import read_columns
@@ -28,7 +28,7 @@ from ..numerics.distances import DISTANCES
 from ..numerics.types import AnyArray, Ints
 from ..quoting import count_of, quoted
 from .loading import load
-from .model import Model
+from .model import Model, encoded_for, open_for
 
 LISTED = re.compile(r".*\[\d+\]")  # the name of a number in a column of lists, such as embedding[0]
 
@@ -168,7 +168,7 @@ def embed_source(
         model = models[source]
         learned = {name_of(path): models[path].trained_on for path in selection.unseen_by}
         selection = replace(selection, **trained_columns(model, selection.data, selection.label, selection.name))
-        dataset, gallery = _items_to_embed(source, selection, learned, listed=not labeled, apart=apart)
+        dataset, gallery = _items_to_embed(source, selection, learned, model, listed=not labeled, apart=apart)
         if selection.data is not None:
             dataset, gallery = _with_levels(model, selection, dataset, gallery)
         rows = np.asarray(model.embed(dataset))
@@ -208,7 +208,7 @@ def _with_levels(
 def items_of(source: Path, selection: Selection) -> Dataset:
     """Open all items of the data, or the test items of a run if no data is given, without embedding them."""
     learned = {name_of(path): load(path).trained_on for path in selection.unseen_by}
-    return _items_to_embed(source, selection, learned, listed=False, apart=False)[0]
+    return _items_to_embed(source, selection, learned, load(source), listed=False, apart=False)[0]
 
 
 def _items_of_file(source: Path, selection: Selection, *, labeled: bool, apart: bool) -> tuple[Dataset, Dataset | None]:
@@ -226,7 +226,7 @@ def _items_of_file(source: Path, selection: Selection, *, labeled: bool, apart: 
 
 
 def _items_to_embed(
-    source: Path, selection: Selection, learned: Mapping[str, Any], *, listed: bool, apart: bool
+    source: Path, selection: Selection, learned: Mapping[str, Any], model: Model, *, listed: bool, apart: bool
 ) -> tuple[Dataset, Dataset | None]:
     """Open the data, or the test of a run if no data is given: its items, and the gallery that they search.
 
@@ -234,7 +234,10 @@ def _items_to_embed(
     """
     if selection.data is not None:
         columns = {"label": selection.label, "name": selection.name}
-        dataset, gallery = _queries_and_gallery(selection.data, selection, columns, apart=apart)
+        how: dict[str, Any] = {"apart": apart, "mixed": "table" in model.takes}
+        dataset, gallery = _queries_and_gallery(selection.data, selection, columns, **how)
+        dataset = encoded_for(model, dataset)
+        gallery = None if gallery is None else encoded_for(model, gallery)
         return unseen(dataset, learned, keep=selection.seen_too or listed), gallery
     kind = kind_of(source, *MODELS)
     if kind is not SourceKind.RUN:
@@ -251,11 +254,11 @@ def _items_to_embed(
 
 
 def _queries_and_gallery(
-    data: str, selection: Selection, columns: Mapping[str, str | None], *, apart: bool
+    data: str, selection: Selection, columns: Mapping[str, str | None], *, apart: bool, mixed: bool = False
 ) -> tuple[Dataset, Dataset | None]:
     """Open data. If it is divided into queries and a gallery and `apart`, return these two, else all items and None."""
     how: dict[str, Any] = {**columns, "group": selection.group_by, "skip_bad": selection.skip_bad}
-    opened = open_source(data, **how)
+    opened = open_source(data, mixed=mixed, **how)
     roles = np.array([]) if opened.roles is None else opened.roles
     if not apart or not {"query", "gallery"} <= set(roles.tolist()):
         return of_classes(opened.items, selection.classes), None
@@ -359,7 +362,7 @@ def embed_to(
     if texts:
         dataset = texts_of_pairs(data, label, skip_bad)
     else:
-        dataset = open_items(data, **trained_columns(model, data, label, name), skip_bad=skip_bad)
+        dataset = open_for(model, data, **trained_columns(model, data, label, name), skip_bad=skip_bad)
     embeddings = np.asarray(model.embed(dataset))
     if dims is not None:
         if not 1 <= dims <= embeddings.shape[1]:

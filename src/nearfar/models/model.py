@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any, Literal, Protocol
 
+from ..data.dataset import Dataset
+from ..data.items import open_items
 from ..io.training_marks import TrainingMarks
 from ..numerics.types import AnyArray
 
@@ -15,6 +17,23 @@ def embed_as(model: Model, items: Any, prompt: Literal["query", "document"] | No
         return model.embed(items)
     with_prompt: Any = model.embed
     found: AnyArray = with_prompt(items, prompt=prompt)
+    return found
+
+
+def open_for(
+    model: Model | None, data: str, *, label: str | None = None, name: str | None = None, skip_bad: bool = False
+) -> Dataset:
+    """Open items to embed by a model; a table as the rows of numbers that it becomes for this model."""
+    takes = () if model is None else model.takes
+    return encoded_for(model, open_items(data, label=label, name=name, skip_bad=skip_bad, takes=takes))
+
+
+def encoded_for(model: Model | None, items: Dataset) -> Dataset:
+    """Return items for a model: rows of numbers, if a table had to be encoded for a learner."""
+    if model is None or "table" not in model.takes:
+        return items
+    learner: Any = model
+    found: Dataset = learner.rows_of(items)
     return found
 
 
@@ -30,7 +49,7 @@ class Model(Protocol):
 
     @property
     def takes(self) -> tuple[str, ...]:
-        """Kinds of items that it embeds: some of "row", "image" and "text"."""
+        """Kinds of items that it embeds: some of "row", "table" (rows of any cells), "image" and "text"."""
         ...
 
     @property

@@ -21,6 +21,7 @@ from ..io.cells import write_table
 from ..io.sources import MODELS, SourceKind, kind_of
 from ..models import load
 from ..models.embedded import Selection, distance_of, embed_source, recorded, refuse_data, trained_columns
+from ..models.model import encoded_for
 from .search_results import classes_of
 
 if TYPE_CHECKING:
@@ -152,18 +153,19 @@ def collect(
     return found if distance is None else replace(found, distance=distance)
 
 
-def opened(data: str, selection: Selection) -> Dataset:
-    """Open all items of a source, which may have no classes."""
+def opened(data: str, selection: Selection, takes: Collection[str] = ()) -> Dataset:
+    """Open all items of a source, which may have no classes, for a model that embeds these kinds of items."""
     how: dict[str, Any] = {"label": selection.label, "name": selection.name, "skip_bad": selection.skip_bad}
     if selection.group_by is None:
-        return open_items(data, **how)
-    return open_source(data, group=selection.group_by, **how).items
+        return open_items(data, takes=takes, **how)
+    return open_source(data, group=selection.group_by, mixed="table" in takes, **how).items
 
 
 def of_model(source: Path, data: str, selection: Selection) -> Collected:
     """Embed items."""
     model = load(source)
-    dataset = opened(data, replace(selection, **trained_columns(model, data, selection.label, selection.name)))
+    selection = replace(selection, **trained_columns(model, data, selection.label, selection.name))
+    dataset = encoded_for(model, opened(data, selection, model.takes))
     root = root_of(data)
     folder = root if named_by_paths(dataset, data) and root.is_dir() else None
     return Collected(dataset, np.asarray(model.embed(dataset)), model.distance, folder, numbers_of(dataset))

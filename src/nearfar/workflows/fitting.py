@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
@@ -18,6 +19,7 @@ from ..data.checks.training_items import marks_of
 from ..data.dataset import check_seed
 from ..data.items import flat_rows, left_out
 from ..data.open import open_source, open_whole
+from ..estimators import TableEncoder
 from ..estimators.mahalanobis import Mahalanobis
 from ..evaluation import best_distance
 from ..expressions import Call, ExpressionError, Node, is_plain, parse, plain, settings_of, shown
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from ..data import Dataset, Task
     from ..numerics.types import AnyArray
 
+AUTO = "auto"
 EXPECTED = "a learner such as 'GMML(t=0.3)'"
 ENOUGH = 4  # minimum number of classes to hold some out: two to learn from and two to test on
 
@@ -57,7 +60,8 @@ def fit(
     data : str
         Source of the items, as for `nearfar.data.open_task`.
     text : str
-        The learner with its settings, such as "GMML(t=0.3)".
+        The learner with its settings, such as "GMML(t=0.3)". "auto" is `nearfar.AutoMetric`, which holds out what the
+        test holds out: rows or classes.
     out : str or Path
         The .safetensors file to write.
     test, test_classes, split, label, name, seed, skip_bad
@@ -75,14 +79,17 @@ def fit(
     out = Path(out)
     if kind_by_name(out) is SourceKind.EMBEDDINGS:  # the other commands would read a file of this name as embeddings
         raise ValueError(f"out: {out}: expected a file that ends in .safetensors")
+    if text == AUTO:
+        text = f"AutoMetric(hold_out={split!r})"
     learner = make_learner(text, seed)
     if standardize:
         check_linear(learner)
+    how: dict[str, Any] = {"label": label, "name": name, "skip_bad": skip_bad}
     if final:
-        task = open_whole(data, label=label, name=name, skip_bad=skip_bad)
+        opened = open_whole(data, mixed=True, **how)
     else:
-        how: dict[str, Any] = {"label": label, "name": name, "seed": seed, "skip_bad": skip_bad}
-        task = task_to_fit(data, test=test, test_classes=test_classes, split=split, **how)
+        opened = task_to_fit(data, test=test, test_classes=test_classes, split=split, seed=seed, **how)
+    task, encoder = encoded_task(opened)
     X = flat_rows(task.train)
     scale = None
     with stage("fitting"):
@@ -90,13 +97,13 @@ def fit(
             scale = fit_standardized(learner, X, task.train.labels)
         else:
             learner.fit(X, task.train.labels)
-    if task.train.columns:
-        learner.feature_names_in_ = np.array(task.train.columns, dtype=object)
+    set_columns(learner, task.train.columns, encoder)
     learner.distance_of_rows_ = distance_of_rows(data, task.train, X, standardize=standardize)
     choice = set_distance(learner, distance)
     learner.save(out)
     marks_of(task.train, task.validation, final=final).add_to(out)
-    about = f"{task.protocol}{reconstruction(learner, task.train, 'training items')} {choice}"
+    about = f"{task.protocol}{reconstruction(learner, task.train, 'training items')}{choice_of(learner)} {choice}"
+    about += lines_on(encoder)
     if final:
         return f"{about}\nSaved {out}: a final model, which cannot be scored; fit without --final to get a score."
     with stage("choosing a closed form"):
@@ -109,6 +116,40 @@ def fit(
     if listed:
         listed.insert(0, "")
     return "\n".join([about, scored, *listed, "", f"Saved {out}"])
+
+
+def encoded_task(task: Task) -> tuple[Task, TableEncoder | None]:
+    """Return the task with tables as rows of numbers, and what encoded them; it is fitted to the training rows."""
+    parts = {"train": task.train, "validation": task.validation, "test": task.test, "gallery": task.gallery}
+    if all(part is None or part.cells is None for part in parts.values()):
+        return task, None
+    encoder = TableEncoder().fit(task.train)
+    encoded: dict[str, Any] = {name: part and encoder.encoded(part) for name, part in parts.items()}
+    return replace(task, **encoded), encoder
+
+
+def set_columns(learner: Any, columns: Sequence[str], encoder: TableEncoder | None) -> None:
+    """Let a fitted learner know the names of its columns, and what encodes tables for it."""
+    if columns:
+        learner.feature_names_in_ = np.array(columns, dtype=object)
+    if encoder is not None:
+        learner.table_encoding_ = encoder.as_plain()
+
+
+def choice_of(learner: Any) -> str:
+    """Return a sentence on what an `AutoMetric` chose; "" for other learners."""
+    if not hasattr(learner, "fold_scores_"):
+        return ""
+    means = {name: float(np.mean(scores)) for name, scores in learner.fold_scores_.items() if scores}
+    shown = ", ".join(f"{name} {mean:.3f}" for name, mean in sorted(means.items(), key=lambda one: -one[1]))
+    return f" {type(learner).__name__} chose {learner.chosen_} by accuracy in held-out folds: {shown}."
+
+
+def lines_on(encoder: TableEncoder | None) -> str:
+    """Return lines on what became of the columns of a table; "" if they are numbers."""
+    if encoder is None:
+        return ""
+    return "\n\nColumns:\n" + "\n".join(f"- {line}" for line in encoder.describe().splitlines())
 
 
 def distance_of_rows(data: str, items: Dataset, rows: AnyArray, *, standardize: bool) -> str:
@@ -142,7 +183,7 @@ def task_to_fit(
 ) -> Task:
     """Open the data and split it: by classes, or into halves of each class if there are too few classes."""
     task = halves(data, **how) if test is None and not test_classes and split == "classes" else None
-    return task or open_task(data, test=test, test_classes=test_classes, split=split, validation=0.0, **how)
+    return task or open_task(data, test=test, test_classes=test_classes, split=split, validation=0.0, mixed=True, **how)
 
 
 def is_linear(learner: Any) -> bool:
@@ -184,7 +225,7 @@ def halves(
     data: str, seed: int, label: str | None = None, name: str | None = None, skip_bad: bool = False
 ) -> Task | None:
     """Return a task that learns from one half of every class; None if there are enough classes to hold some out."""
-    source = open_source(data, label=label, name=name, skip_bad=skip_bad)
+    source = open_source(data, label=label, name=name, skip_bad=skip_bad, mixed=True)
     items = source.items
     if source.roles is not None or len(items.classes) >= ENOUGH:
         return None

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from ...io.formats import PLAIN_TABLES, is_table
 from ...labels import class_name, without_spellings_of_numbers
 from ...quoting import count_of, quoted, shorten
+from ..cells import MISSING, Cells, as_cells, numbers_in
 from ..class_labels import ClassLabels, sets_in
-from ..dataset import DataError, DataNotFoundError, Dataset, Source, some
+from ..dataset import DataError, DataNotFoundError, Dataset, NoNumbers, Source, number_labels, numbers_only, some
 from ..decode import Box
 from .arrays import TOO_LARGE, as_singles
 from .files import Files, FolderFiles
@@ -48,9 +49,6 @@ PART = re.compile(r"(.+)\[\d+\]")
 EMBEDDINGS = ("embedding", "embeddings")
 NO_FEATURES = (*ABOUT, "category", "", "__index_level_0__")
 """The last two are the index of pandas."""
-MISSING = ("", None, "NA", "N/A", "n/a", "NULL", "null", "None", "<NA>", "#N/A")
-"""What programs write for a missing number, beside NaN. In a column of labels, only "" and None mean that."""
-LOGICAL = {"true": 1.0, "false": 0.0, "nan": np.nan}
 OTHERS_LEFT_OUT = " (skip_bad=True leaves out the others)"
 TRUE = ("1", "1.0", "true", "yes")
 FALSE = ("", "0", "0.0", "false", "no", "none", "nan")
@@ -60,6 +58,10 @@ MAX_SEARCHED_COLUMNS = 1000  # maximum number of columns among which a misspelle
 MAX_COORDINATE = 2**31 - 1  # pixels; no image is larger
 
 Table = Mapping[str, Sequence[Any]]
+
+
+class NotNumbersError(DataError):
+    """A column is not one of numbers."""
 
 
 def read_manifest(
@@ -169,7 +171,9 @@ def read_object(dataset: Any, *, name: str, label: str | None = None) -> Source:
     names = {column: kind.names for column, kind in dataset.features.items() if hasattr(kind, "names")}
     columns, stored = columns_and_images(Path(name), table, _labels_of(label), paths=True, names=names)
     how: dict[str, Any] = {"image_size": None, "skip_bad": False, "unlabeled": None}
-    return _source(Path(name), _renamed(columns, label), stored, label=label, name=None, group=None, **how)
+    return numbers_only(
+        _source(Path(name), _renamed(columns, label), stored, label=label, name=None, group=None, **how)
+    )
 
 
 def _source(
@@ -211,20 +215,33 @@ def _source(
         source = _texts_source(path, table, _labels(path, column, unlabeled), skip_bad)
         return replace(source, items=replace(source.items, notes=(*notes, *source.items.notes)))
     if "path" not in table:
-        embedding = _embedding_in(table)
-        if embedding:
-            notes += _not_used(table, embedding)
-            table = {name: cells for name, cells in table.items() if name in (*ABOUT, "text", *embedding)}
-        elif "name" in table and "text" in table and _numbers(table["text"]) is None:
-            notes.append("columns not used: text")
-        read = _without_levels(_named_by_text(table), column)
-        notes += _not_used(table, [*read])
-        source = _rows_source(path, read, _features(path, read, whole), _labels(path, column, unlabeled), skip_bad)
+        source = _table_source(path, table, whole, column, unlabeled, skip_bad)
         return replace(source, items=replace(source.items, notes=(*notes, *source.items.notes)))
     reading: dict[str, Any] = {"image_size": image_size, "skip_bad": skip_bad}
     boxes = _boxes(path, whole)
     source = _images_source(path, table, _labels(path, column, unlabeled), stored, boxes, texts, **reading)
     return replace(source, items=replace(source.items, notes=(*left_out, *source.items.notes)))
+
+
+def _table_source(
+    path: Path, table: Table, whole: Table, column: Sequence[Any], unlabeled: str | None, skip_bad: bool
+) -> Source:
+    """Make a source of rows of numbers, or of rows of cells if they are not all numbers."""
+    notes: list[str] = []
+    embedding = _embedding_in(table)
+    if embedding:
+        notes += _not_used(table, embedding)
+        table = {name: cells for name, cells in table.items() if name in (*ABOUT, "text", *embedding)}
+    elif "name" in table and "text" in table and numbers_in(table["text"]) is None:
+        notes.append("columns not used: text")
+    read = _without_levels(_named_by_text(table), column)
+    notes += _not_used(table, [*read])
+    labels = _labels(path, column, unlabeled)
+    try:
+        source = _rows_source(path, read, _features(path, read, whole), labels, skip_bad)
+    except NotNumbersError as error:
+        source = _cells_source(path, read, labels, str(error))
+    return replace(source, items=replace(source.items, notes=(*notes, *source.items.notes)))
 
 
 def _listed_source(path: Path, table: Table, *, image_size: int | None, skip_bad: bool) -> Source:
@@ -430,7 +447,7 @@ def _not_used(table: Table, used: Sequence[str]) -> list[str]:
 
 def _named_by_text(table: Table) -> Table:
     """Return the table with its column `text` as `name` if the texts are not numbers; other names take precedence."""
-    if "text" not in table or _numbers(table["text"]) is not None:
+    if "text" not in table or numbers_in(table["text"]) is not None:
         return table
     if "name" in table:
         return {name: column for name, column in table.items() if name != "text"}
@@ -448,19 +465,19 @@ def _without_levels(table: Table, labels: Sequence[Any]) -> Table:
         if name in NO_FEATURES or isinstance(cells, np.ndarray) or not all(isinstance(cell, str) for cell in cells):
             continue
         above = set(zip(classes, cells, strict=True))
-        if len(set(cells)) < len(above) == len(set(classes)) and _numbers(cells) is None:
+        if len(set(cells)) < len(above) == len(set(classes)) and numbers_in(cells) is None:
             levels.append(name)
     return {name: cells for name, cells in table.items() if name not in levels}
 
 
 def _are_texts(table: Table) -> bool:
     """Return whether the items of a table are texts: it has a column of texts, and no rows of numbers beside it."""
-    if "text" not in table or _numbers(table["text"]) is not None or _embedding_in(table):
+    if "text" not in table or numbers_in(table["text"]) is not None or _embedding_in(table):
         return False
     others = [cells for name, cells in table.items() if name not in (*NO_FEATURES, "text")]
     if any(_list_length(cell) is not None for cells in others for cell in cells[:1]):  # of different lengths
         return False
-    return not others or any(_numbers(cells) is None for cells in others)
+    return not others or any(numbers_in(cells) is None for cells in others)
 
 
 def _texts_of_pairs(path: Path, table: Table) -> NDArray[np.str_]:
@@ -497,6 +514,7 @@ def _texts_source(path: Path, table: Table, labels: list[Any], skip_bad: bool) -
         _texts(path, table["text"], OTHERS_LEFT_OUT)
     names = [str(name) for name in table["name"]] if "name" in table else None
     items = text_items(name_of(path), texts, labels, names=names, groups=_groups(path, table))
+    items = replace(items, cells=_cells_of(table, f"{path}: holds texts, but a learner takes numbers"))
     roles = _roles(path, table)
     source = Source(items, None if roles is None else np.asarray(roles, dtype=np.str_), _split(path, table))
     if filled.all():
@@ -508,7 +526,7 @@ def _texts_source(path: Path, table: Table, labels: list[Any], skip_bad: bool) -
 def _features(path: Path, table: Table, whole: Table) -> NDArray[np.float32]:
     """Return the columns of numbers as an array (n, d); errors show the whole table, with its labels."""
     columns = {name: column for name, column in table.items() if name not in NO_FEATURES}
-    numbers = [_numbers(column) for column in columns.values()]
+    numbers = [numbers_in(column) for column in columns.values()]
     wrong = next((name for name, found in zip(columns, numbers, strict=True) if found is None), None)
     if numbers and wrong is None and any(map(len, whole.values())):
         given = np.array(numbers).T
@@ -538,7 +556,7 @@ def _features(path: Path, table: Table, whole: Table) -> NDArray[np.float32]:
     also = ""
     if others:
         also = f" (nor {'is' if len(others) == 1 else 'are'} {some(others, 3)})"
-    raise DataError(
+    raise NotNumbersError(
         f"{path}: column {quoted(wrong)} has {quoted(value)} in row {row}, but features must be numbers{also}; encode "
         "the column or remove it. Give the column of the classes with label=, and that of the names of rows with "
         "name=; put texts for a text model into a column `text`, and paths of images into `path`. The table has "
@@ -575,21 +593,6 @@ def _list_length(value: Any) -> int | None:
     return None
 
 
-def _numbers(column: Sequence[Any]) -> NDArray[np.float64] | None:
-    """Return a column (n,) of numbers, or of true and false, else None. An empty cell is a missing number."""
-    if isinstance(column, np.ndarray):
-        return column
-    values = ["nan" if value in MISSING else value for value in column]
-    try:
-        found = np.array(values, dtype=np.float64)
-        return found if found.ndim == 1 else None
-    except OverflowError:  # integers in JSON may be arbitrarily large
-        return None
-    except (TypeError, ValueError):
-        flags = [LOGICAL.get(str(value).lower()) for value in values]
-        return None if None in flags else np.array(flags, dtype=np.float64)
-
-
 def _is_number(value: Any) -> bool:
     try:
         float(value)
@@ -614,9 +617,35 @@ def _rows_source(path: Path, table: Table, rows: NDArray[np.float32], labels: li
     count = f"{count_of(int(bad.sum()), 'row')} with an empty, NaN or infinite cell"
     if not skip_bad or bad.all():
         where = f"first row {first + 1} after the header, in {quoted(columns[int(np.isfinite(rows[first]).argmin())])}"
-        raise DataError(f"{path}: {count}, {where}; fill such cells, or leave out the rows (skip_bad=True does)")
+        raise NotNumbersError(f"{path}: {count}, {where}; fill such cells, or leave out the rows (skip_bad=True does)")
     note = f"{count} left out ({some([items.names[i] for i in np.flatnonzero(bad)], 3)})"
     return _kept(source, ~bad, note)
+
+
+def _cells_source(path: Path, table: Table, labels: list[Any], why: str) -> Source:
+    """Make a source of rows that are not all numbers, which only a learner that encodes them can use."""
+    cells = _cells_of(table, why)
+    classes, numbers = number_labels(labels)
+    unnamed = "name" not in table
+    names = [f"{name_of(path)}[{i}]" for i in range(len(labels))] if unnamed else [str(one) for one in table["name"]]
+    items = Dataset(
+        name=name_of(path),
+        labels=numbers,
+        classes=classes,
+        kind="row",
+        read=NoNumbers(why),
+        names=tuple(names),
+        groups=_groups(path, table),
+        unnamed=unnamed,
+        cells=cells,
+    )
+    roles = _roles(path, table)
+    return Source(items, None if roles is None else np.asarray(roles, dtype=np.str_), _split(path, table))
+
+
+def _cells_of(table: Table, why: str) -> Cells:
+    """Return the cells of the columns that are features."""
+    return Cells({name: as_cells(column) for name, column in table.items() if name not in NO_FEATURES}, why)
 
 
 def _kept(source: Source, kept: Any, note: str) -> Source:

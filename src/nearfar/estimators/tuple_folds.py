@@ -1,4 +1,4 @@
-"""Folds of pairs for cross-validation in which no entity occurs in both training and test pairs."""
+"""Folds of pairs, triplets or quadruplets for cross-validation: no entity occurs in both training and test."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import numpy as np
 from ..numerics import checks
 from ..numerics.constraints import generator
 from ..numerics.types import AnyArray, Ints
+from .validation import shape_of
 
 
-class PairKFold:
-    """Split pairs into folds so that no entity of a test fold occurs in a training pair.
+class TupleKFold:
+    """Split pairs, triplets or quadruplets into folds so that no entity of a test fold occurs in training.
 
-    With ordinary folds of pairs, a learner sees the same people or items in training and in testing, so the scores
-    are too optimistic. Here, the entities themselves are split. A pair is tested in the fold that holds both of its
-    entities. A pair of entities from two folds is never tested, and is used for training in the folds that hold
-    neither of them.
+    With ordinary folds, a learner sees the same people or items in training and in testing, so the scores are too
+    optimistic. Here, the entities themselves are split. A tuple is tested in the fold that holds all of its entities. A
+    tuple of entities from several folds is never tested, and is used for training in the folds that hold none of them.
 
     Parameters
     ----------
@@ -31,13 +31,14 @@ class PairKFold:
 
     Notes
     -----
-    With k folds, about 1 / k of all pairs of entities drawn at random are tested, and (1 - 1 / k)^2 of them are used
-    for training in each fold. Pairs within one entity are all tested.
+    With k folds, about k^(1 - s) of all tuples of s entities drawn at random are tested, and (1 - 1 / k)^s of them are
+    used for training in each fold. With triplets, three folds are enough: a ninth of them is tested. Pairs within one
+    entity are all tested.
 
     Examples
     --------
     >>> people = np.array([["ann", "ann"], ["ann", "bob"], ["bob", "bob"], ["eve", "eve"], ["eve", "bob"]])
-    >>> for train, test in PairKFold(3).split(people):
+    >>> for train, test in TupleKFold(3).split(people):
     ...     print(train, test)
     [2 3 4] [0]
     [0 3] [2]
@@ -54,17 +55,17 @@ class PairKFold:
         return self.n_splits
 
     def split(self, X: AnyArray, y: Any = None, groups: AnyArray | None = None) -> Iterator[tuple[Ints, Ints]]:
-        """Yield (train, test): the numbers of the training pairs and of the test pairs of each fold.
+        """Yield (train, test): the numbers of the training tuples and of the test tuples of each fold.
 
         Parameters
         ----------
-        X : array-like of shape (m, 2) or (m, 2, d)
-            Pairs of names of entities, or pairs of points.
+        X : array-like of shape (m, s) or (m, s, d)
+            Tuples of s names of entities, or of s points, with s at least 2.
         y : ignored
             Present for compatibility with scikit-learn.
-        groups : array-like of shape (m, 2), optional
-            Entities of both members of each pair. By default, X itself if it has shape (m, 2); for points, equal
-            points are the same entity.
+        groups : array-like of shape (m, s), optional
+            Entities of the members of each tuple. By default, X itself if it has shape (m, s); for points, equal points
+            are the same entity.
         """
         checks.counts(2, n_splits=self.n_splits)
         if groups is None:
@@ -74,10 +75,12 @@ class PairKFold:
         if entities.ndim == 3 and groups is None:
             points = entities.reshape(-1, entities.shape[2])
             # equal points are one entity
-            entities = np.unique(points, axis=0, return_inverse=True)[1].reshape(-1, 2)
-        if entities.shape != (len(X), 2):
-            needs = f"groups must name the two entities of each pair, shape ({len(X)}, 2)"
-            raise ValueError(f"{needs}; got shape {entities.shape}")
+            entities = np.unique(points, axis=0, return_inverse=True)[1].reshape(entities.shape[:2])
+        size = shape_of(X)[1:2] or (2,)
+        if entities.shape != (len(X), *size) or size < (2,):
+            members = {2: "the two entities of each pair", 3: "the three entities of each triplet"}
+            what = members.get(size[0], "the entities of each tuple")
+            raise ValueError(f"groups must name {what}, shape {(len(X), *size)}; got shape {entities.shape}")
         names, codes = np.unique(entities, return_inverse=True)
         if len(names) < self.n_splits:
             raise ValueError(f"n_splits must be at most {len(names)}, the number of entities; got {self.n_splits}")
@@ -87,8 +90,8 @@ class PairKFold:
         fold_of = np.empty(len(names), dtype=np.intp)
         for fold, part in enumerate(np.array_split(order, self.n_splits)):
             fold_of[part] = fold
-        side = fold_of[codes.reshape(-1, 2)]  # (m, 2), the fold of each entity of a pair
+        side = fold_of[codes.reshape(entities.shape)]  # (m, s), the fold of each entity of a tuple
         for fold in range(self.n_splits):
-            # pairs of a test entity with a training entity are in neither part: their entity would have been seen
+            # tuples of a test entity and a training entity are in neither part: an entity would have been seen
             inside = side == fold
             yield np.flatnonzero(~inside.any(axis=1)), np.flatnonzero(inside.all(axis=1))

@@ -1,0 +1,144 @@
+"""The cells of a table whose columns are not all numbers, and what the cells of one column mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..labels import is_missing
+
+MISSING = ("", None, "NA", "N/A", "n/a", "NULL", "null", "None", "<NA>", "#N/A")
+"""What programs write for a missing cell, besides NaN."""
+LOGICAL = {"true": 1.0, "false": 0.0, "nan": np.nan}
+ISO = "ISO"
+FORMATS_OF_DATES = (ISO, "%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y")
+"""How dates are written; ISO is 2024-05-17, also with a time."""
+DAY = 86_400.0  # seconds
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """Columns of a table as they were read.
+
+    Parameters
+    ----------
+    columns : mapping of str to ndarray of object, shape (n,)
+        Cells of each column: text, numbers, dates, None.
+    why : str
+        Message on why they are not rows of numbers.
+    """
+
+    columns: Mapping[str, NDArray[Any]]
+    why: str
+
+    def subset(self, chosen: NDArray[np.int64]) -> Cells:
+        """Return the cells of some rows."""
+        return replace(self, columns={name: column[chosen] for name, column in self.columns.items()})
+
+    def joined(self, other: Cells) -> Cells:
+        """Return the rows of both tables in the columns of this one; cells that the other lacks are missing."""
+        n = len(next(iter(other.columns.values())))
+        nothing = np.full(n, None, dtype=object)
+        joined = {name: np.append(column, other.columns.get(name, nothing)) for name, column in self.columns.items()}
+        return replace(self, columns=joined)
+
+
+def as_cells(column: Sequence[Any]) -> NDArray[Any]:
+    """Return a column as an array of objects, shape (n,)."""
+    values = column.to_list() if hasattr(column, "to_list") else list(column)
+    cells = np.empty(len(values), dtype=object)
+    cells[:] = values
+    return cells
+
+
+def is_empty(cell: Any) -> bool:
+    """Return whether a cell is missing.
+
+    >>> is_empty(""), is_empty(None), is_empty(float("nan")), is_empty(0)
+    (True, True, True, False)
+    """
+    return is_missing(cell) or (isinstance(cell, str) and cell in MISSING)
+
+
+def numbers_in(column: Sequence[Any]) -> NDArray[np.float64] | None:
+    """Return a column (n,) of numbers, or of true and false, else None. An empty cell is a missing number."""
+    if isinstance(column, np.ndarray) and column.dtype != object:
+        return column
+    values = ["nan" if is_empty(value) else value for value in column]
+    try:
+        found = np.array(values, dtype=np.float64)
+        return found if found.ndim == 1 else None
+    except OverflowError:  # integers in JSON may be arbitrarily large
+        return None
+    except (TypeError, ValueError):
+        flags = [LOGICAL.get(str(value).lower()) for value in values]
+        return None if None in flags else np.array(flags, dtype=np.float64)
+
+
+def number_in(cell: Any) -> float:
+    """Return the number in a cell, 1 or 0 for true or false; NaN if there is none."""
+    if is_empty(cell):
+        return np.nan
+    try:
+        return float(cell)
+    except (TypeError, ValueError, OverflowError):
+        return LOGICAL.get(str(cell).lower(), np.nan)
+
+
+def days_in(column: Iterable[Any], written: str) -> NDArray[np.float64]:
+    """Return the days since 1970-01-01 of each cell (n,); NaN for cells that are no dates of this format.
+
+    >>> days_in(["1970-01-02", "1970-01-01T12:00", "soon"], ISO).tolist()
+    [1.0, 0.5, nan]
+    """
+    known: dict[Any, float] = {}
+    for cell in column:
+        if not isinstance(cell, (str, date)):
+            continue
+        if cell not in known:
+            known[cell] = _days(cell, written)
+    return np.array([known.get(cell, np.nan) if isinstance(cell, (str, date)) else np.nan for cell in column])
+
+
+def _days(cell: str | date, written: str) -> float:
+    """Return the days since 1970-01-01, in the time zone of the cell; NaN if it is no date of this format."""
+    try:
+        if isinstance(cell, datetime):
+            moment = cell
+        elif isinstance(cell, date):
+            moment = datetime(cell.year, cell.month, cell.day)
+        elif written == ISO:
+            if len(cell) < len("2024-05-17"):
+                return np.nan
+            moment = datetime.fromisoformat(cell)
+        else:
+            moment = datetime.strptime(cell, written)
+        return (moment.replace(tzinfo=None) - datetime(1970, 1, 1)).total_seconds() / DAY
+    except (ValueError, TypeError):  # the latter for NaT
+        return np.nan
+
+
+def formats_of(column: Sequence[Any]) -> list[str]:
+    """Return the formats in which all cells of a column that are not missing are dates.
+
+    >>> formats_of(["17.05.2024", ""]), formats_of(["05/04/2024"]), formats_of(["20240517"])
+    (['%d.%m.%Y'], ['%d/%m/%Y', '%m/%d/%Y'], [])
+    """
+    given = {cell for cell in column if not is_empty(cell)} if _are_hashable(column) else set()
+    if not given or not all(isinstance(cell, date) or (isinstance(cell, str) and not cell.isdigit()) for cell in given):
+        return []
+    found = []
+    for written in FORMATS_OF_DATES:
+        if all(_days(cell, written) == _days(cell, written) for cell in given):
+            found.append(written)
+    return found
+
+
+def _are_hashable(column: Sequence[Any]) -> bool:
+    """Return whether no cell is a list or an object of JSON."""
+    return not any(isinstance(cell, (list, dict, np.ndarray)) for cell in column)

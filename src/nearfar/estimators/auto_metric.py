@@ -1,0 +1,237 @@
+"""The learner that held-out rows or classes choose, or the plain distance if none is better.
+
+    chosen = argmax_l mean_f s_lf,   if mean_f (s_lf - s_0f) > sd_f (s_lf - s_0f) / sqrt(F),   else 0
+
+s_lf is the k-nearest-neighbor accuracy in fold f of learner l, fitted to what the fold leaves, F the number of folds,
+and 0 the Euclidean distance of standardized columns.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import nearfar
+
+from ..catalog import BY_NAME
+from ..neighbors import nearest
+from ..numerics import checks, constraints
+from ..numerics.optimize import Solution
+from ..numerics.standard_columns import standard
+from ..numerics.types import Array, Ints
+from .base import FromLabels, Mahalanobis, Workspace
+
+EUCLIDEAN = "Euclidean"
+CANDIDATES = ("CovarianceMetric", "DiscriminantWhitening", "LFDA", "GMML", "LMNN", "NCA")
+HELD_OUT = ("rows", "classes")
+HALVINGS = 5  # of the classes; each half is held out once
+MOST_FEATURES = 4096  # above it, a (d, d) matrix of each learner takes too long
+FEWEST_CLASSES = 4  # two to learn from, and two to score
+
+
+class Fold(NamedTuple):
+    """Numbers of the rows to learn from, and of those to score, which search the former, or else each other."""
+
+    train: Ints
+    test: Ints
+    among_test: bool
+
+
+class AutoMetric(FromLabels, Mahalanobis):
+    """Choose among linear learners and the plain Euclidean distance by nested folds, and fit the one that is chosen.
+
+    Columns are standardized first. Every learner is fitted to the rows that a fold leaves, and scored by the accuracy
+    of nearest neighbors on the rows of the fold. The best one is taken if it is better than the Euclidean distance of
+    the standardized columns by more than the standard error over the folds.
+
+    Parameters
+    ----------
+    learners : sequence of str
+        Names of linear learners to choose from, which have their default settings.
+    n_neighbors : int
+        Number of neighbors that vote, at least 1.
+    n_folds : int
+        Number of folds, at least 2. Each class is spread over them.
+    n_repeats : int
+        Number of times that folds are drawn, at least 1.
+    hold_out : {"rows", "classes"}
+        Whether a fold consists of rows of every class, or of whole classes, for data to which new classes will come. In
+        the latter case, halves of the classes are held out, and the rows of a fold search each other. Fewer than four
+        classes are held out by rows.
+    max_rows : int
+        Largest number of rows that choose. The learner that is chosen is fitted to all rows.
+    random_state : int, RandomState, Generator or None
+        Seed of the random number generator that draws the folds.
+
+    Attributes
+    ----------
+    chosen_ : str
+        Name of the learner that was chosen, or "Euclidean".
+    fold_scores_ : dict
+        Accuracy in each fold, by the name of the learner.
+    components_ : ndarray of shape (k, d)
+        Linear map of the metric, of the columns as they are given.
+
+    Notes
+    -----
+    The rule of one standard error is that of Breiman, Friedman, Olshen & Stone, Classification and Regression Trees,
+    1984.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> X, y = load_wine(return_X_y=True)
+    >>> learner = AutoMetric(("LFDA", "GMML")).fit(X, y)
+    >>> learner.chosen_ in ("LFDA", "GMML", "Euclidean"), learner.components_.shape[1]
+    (True, 13)
+    """
+
+    _center = False  # the size of a column shows whether its deviation is rounding
+
+    def __init__(
+        self,
+        learners: Sequence[str] = CANDIDATES,
+        *,
+        n_neighbors: int = 3,
+        n_folds: int = 5,
+        n_repeats: int = 1,
+        hold_out: str = "rows",
+        max_rows: int = 1000,
+        random_state: Any = 0,
+    ) -> None:
+        self.learners = learners
+        self.n_neighbors = n_neighbors
+        self.n_folds = n_folds
+        self.n_repeats = n_repeats
+        self.hold_out = hold_out
+        self.max_rows = max_rows
+        self.random_state = random_state
+
+    def _solve(self, X: Array, labels: Ints, work: Workspace) -> Solution:
+        checks.counts(1, n_neighbors=self.n_neighbors, n_repeats=self.n_repeats)
+        checks.counts(2, n_folds=self.n_folds)
+        checks.counts(4, max_rows=self.max_rows)
+        checks.one_of(HELD_OUT, hold_out=self.hold_out)
+        if X.shape[1] > MOST_FEATURES:
+            raise ValueError(f"X has {X.shape[1]} features; AutoMetric compares up to {MOST_FEATURES}: name a learner")
+        for name in self.learners:
+            _made(name)
+        known = labels >= 0
+        mean, scale = standard(X[known])
+        rows = (X[known] - mean) / scale
+        codes = labels[known]
+        scores = self._scores(rows, codes)
+        name = chosen(scores)
+        components = np.eye(X.shape[1])
+        if name != EUCLIDEAN:
+            components = _made(name).fit(rows, codes).components_
+        about = {"chosen": name, "fold_scores": {one: list(values) for one, values in scores.items()}}
+        return Solution(components / scale, attributes=about)
+
+    def _scores(self, rows: Array, labels: Ints) -> dict[str, list[float]]:
+        """Return the accuracy of each candidate in every fold; candidates that cannot be fitted are left out."""
+        rng = constraints.generator(self.random_state)
+        kept = sampled(labels, self.max_rows, rng)
+        rows = rows[kept]
+        labels = labels[kept]
+        folds = list(self._folds(labels, rng))
+        found = {EUCLIDEAN: [accuracy(rows, labels, fold, self.n_neighbors) for fold in folds]}
+        for name in self.learners:
+            found[name] = []
+            for fold in folds:
+                try:
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("ignore")  # the fit to all rows warns
+                        Z = _made(name).fit(rows[fold.train], labels[fold.train]).transform(rows)
+                except (ValueError, ArithmeticError):
+                    del found[name]
+                    break
+                found[name].append(accuracy(Z, labels, fold, self.n_neighbors))
+        return found
+
+    def _folds(self, labels: Ints, rng: np.random.Generator) -> Iterator[Fold]:
+        """Yield the folds in which all candidates are scored."""
+        if self.hold_out == "classes" and labels.max() + 1 >= FEWEST_CLASSES:
+            yield from halves_of_classes(labels, rng)
+            return
+        for _ in range(self.n_repeats):
+            fold_of = spread(labels, self.n_folds, rng)
+            for fold in range(self.n_folds):
+                test = np.flatnonzero(fold_of == fold)
+                train = np.flatnonzero(fold_of != fold)
+                if len(test) and len(np.unique(labels[train])) > 1:
+                    yield Fold(train, test, among_test=False)
+
+
+def chosen(scores: dict[str, list[float]]) -> str:
+    """Return the name with the largest mean, if it gains more than one standard error over the Euclidean distance.
+
+    >>> chosen({"Euclidean": [0.8, 0.7, 0.9], "LFDA": [0.9, 0.8, 0.9], "GMML": [0.9, 0.7, 0.9]})
+    'LFDA'
+    >>> chosen({"Euclidean": [0.8, 0.7, 0.9], "LFDA": [0.9, 0.7, 0.9]})
+    'Euclidean'
+    """
+    plain = np.array(scores[EUCLIDEAN])
+    best = max(scores, key=lambda name: float(np.mean(scores[name])) if scores[name] else -1.0)
+    gains = np.array(scores[best]) - plain
+    if len(gains) < 2:
+        return EUCLIDEAN
+    error = float(gains.std(ddof=1)) / len(gains) ** 0.5
+    return best if gains.mean() > error else EUCLIDEAN
+
+
+def accuracy(Z: Array, labels: Ints, fold: Fold, k: int) -> float:
+    """Return the share of the rows to score that most of their k nearest rows agree with; the nearest ones win ties."""
+    queries = Z[fold.test]
+    searched = fold.test if fold.among_test else fold.train
+    k = min(k, len(searched) - fold.among_test)
+    _, found = nearest.nearest(queries, Z[searched], k, exclude_self=fold.among_test)
+    votes = np.zeros((len(queries), int(labels.max()) + 1))
+    for place in range(k):
+        # a vote is worth a little more the nearer it is
+        np.add.at(votes, (np.arange(len(queries)), labels[searched][found[:, place]]), 1 + (k - place) / (k + 1) ** 2)
+    return float(np.mean(votes.argmax(axis=1) == labels[fold.test]))
+
+
+def spread(labels: Ints, n_folds: int, rng: np.random.Generator) -> Ints:
+    """Return the fold of each row (n,), which spread every class as evenly as can be."""
+    order = rng.permutation(len(labels))
+    order = order[np.argsort(labels[order], kind="stable")]
+    folds = np.empty(len(labels), dtype=np.intp)
+    folds[order] = np.arange(len(labels)) % n_folds
+    return folds
+
+
+def halves_of_classes(labels: Ints, rng: np.random.Generator) -> Iterator[Fold]:
+    """Yield folds that hold out one half of the classes, and then the other, several times."""
+    count = int(labels.max()) + 1
+    for _ in range(HALVINGS):
+        order = rng.permutation(count)
+        first = np.isin(labels, order[: count // 2])
+        for held in (first, ~first):
+            test = np.flatnonzero(held)
+            train = np.flatnonzero(~held)
+            if len(test) > 1 and np.bincount(labels[train]).max() > 1:
+                yield Fold(train, test, among_test=True)
+
+
+def sampled(labels: Ints, most: int, rng: np.random.Generator) -> Ints:
+    """Return the numbers of at most `most` rows, in increasing order, with about the same share of each class."""
+    n = len(labels)
+    if n <= most:
+        return np.arange(n)
+    fold = spread(labels, -(-n // most), rng)
+    return np.flatnonzero(fold == 0)
+
+
+def _made(name: str) -> Any:
+    """Return a linear learner of the catalog with its default settings."""
+    method = BY_NAME.get(name)
+    kind = None if method is None or method.kind != "learner" else getattr(nearfar, name)
+    linear = kind is not None and issubclass(kind, Mahalanobis) and not kind._matrices
+    if not linear or kind is AutoMetric:
+        raise ValueError(f"learners must be names of linear learners, such as {CANDIDATES}; got {name!r}")
+    return kind()
