@@ -25,7 +25,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import StandardScaler
 
 import nearfar
-from nearfar.estimators.auto_metric import CANDIDATES
+from nearfar.estimators.choice.auto_metric import CANDIDATES
 
 ROWS = 1000
 FEWEST = 6  # rows of a class

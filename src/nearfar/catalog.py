@@ -74,7 +74,7 @@ PROXIES = {"num_classes": 8, "embedding_dim": 5}
 # fmt: off
 METHODS = tuple(Method(*row) for row in (
     # A choice among the learners below
-    ("AutoMetric", "estimators/auto_metric", "learner", "labels", "Breiman 1984", "-", {"learners": ("LFDA", "GMML")}),
+    ("AutoMetric", "estimators/choice/auto_metric", "learner", "labels", "Breiman 1984", "-", {"learners": ("LFDA", "GMML")}),
     # Spectral metric learning
     ("CovarianceMetric", "spectral/scatter/covariance", "learner", "none", "Mahalanobis 1936", "S1"),
     ("MMC", "spectral/scatter/mmc", "learner", "pairs", "Xing 2002", "S2 S3", {"max_iter": 50}),

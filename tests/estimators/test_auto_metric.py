@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 
 import nearfar
 from nearfar import AutoMetric
-from nearfar.estimators.auto_metric import accuracy, halves_of_classes, sampled, spread
+from nearfar.estimators.choice.auto_metric import accuracy, halves_of_classes, sampled, spread
 from nearfar.workflows.fitting import fit
 from tests.learners import toy
 

@@ -7,10 +7,10 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn.datasets import load_iris
 
-from nearfar import RCA, Kernelized
+from nearfar import GMML, LFDA, LSML, RCA, SCML, CovarianceMetric, Kernelized
 from nearfar.estimators import Explanation, explain
 from nearfar.estimators.explanation import halves
-from tests.learners import data, toy
+from tests.learners import all_pairs, data, toy
 
 X, Y = data(60)
 
@@ -24,8 +24,7 @@ def test_weights_are_shares_of_the_mean_squared_distance():
         alone.append(np.mean(d2))
     assert_allclose(found.weights, np.array(alone) / np.sum(alone), rtol=1e-9)
     assert_allclose(found.weights.sum(), 1)
-    assert (found.low <= found.weights).all()
-    assert (found.weights <= found.high).all()
+    assert (found.low <= found.high).all()
     S = M * np.outer(X.std(axis=0), X.std(axis=0))
     for direction, share in zip(found.directions, found.shares, strict=True):
         assert_allclose(S @ direction, share * np.trace(S) * direction, atol=1e-9)
@@ -63,6 +62,51 @@ def test_directions_name_the_features_that_weigh_most_in_them():
     nothing = np.zeros(4)
     found = Explanation(names, nothing, nothing, nothing, direction, np.array([0.9, 0.1]), np.ones(2))
     assert found.direction_table(3).splitlines() == [" 90.0%  -0.80 flavor, +0.60 ash", " 10.0%  +1.00 hue"]
+
+
+def test_pairs_and_triplets_are_explained():
+    A, a = toy(120)
+    drawn = np.random.default_rng(0).permutation(7140)[:800]
+    pairs, similar = (every[drawn] for every in all_pairs(a))
+    triplets = np.array(
+        [
+            (i, j, k)
+            for i, j, k in np.random.default_rng(0).integers(120, size=(2000, 3))
+            if i != j and a[i] == a[j] != a[k]
+        ]
+    )
+    of_pairs = []
+    for learner, given in (
+        (GMML(), {"X": A, "pairs": pairs, "pair_labels": similar}),
+        (GMML(), {"X": A[pairs], "y": similar}),
+        (SCML(), {"X": A, "triplets": triplets}),
+        (SCML(), {"X": A[triplets]}),
+        (LSML(), {"X": A, "quadruplets": triplets[:, [0, 1, 0, 2]]}),
+    ):
+        found = explain(learner, **given, n_fits=3)
+        assert_allclose(found.weights.sum(), 1)
+        if isinstance(learner, SCML):  # the others stay near their priors
+            assert min(found.weights[:2]) > max(found.weights[2:])
+        of_pairs += [found.weights] * isinstance(learner, GMML)
+    assert_allclose(*of_pairs, rtol=1e-6)  # lists and points
+
+
+def test_a_warning_of_halves_is_given_once():
+    doubled = np.c_[X, X[:, :1]]
+    with pytest.warns(UserWarning, match="LFDA") as caught:
+        explain(LFDA(), doubled, Y, n_fits=5)
+    texts = [str(one.message) for one in caught]
+    assert len(texts) == 2
+    assert texts[0].startswith("LFDA: the local scatter")
+    assert texts[1].startswith("LFDA: 5 of 5 fits on halves, such as: the local scatter")
+
+
+def test_intervals_show_where_halves_disagree():
+    learner = CovarianceMetric().fit(X * [9, 1, 1, 1])
+    of_others = explain(learner, X, Y, prefit=True, n_fits=9)
+    assert (of_others.weights < of_others.low).any()  # of a metric that the rows do not give
+    outside = [line for line in of_others.table().splitlines() if line.endswith("outside")]
+    assert len(outside) == np.sum((of_others.weights < of_others.low) | (of_others.weights > of_others.high))
 
 
 @pytest.mark.parametrize("sizes", [(1, 2, 3), (4, 5, 10), (2, 2, 2)])

@@ -63,7 +63,7 @@ class _Available:
     """A method that exists only on fitted estimators that pass a check."""
 
     def __init__(self, method: Callable[..., Any], check: Callable[[Any], None]) -> None:
-        update_wrapper(self, method)
+        update_wrapper(cast(Any, self), method)
         self.method = method
         self.check = check
 
@@ -81,8 +81,8 @@ class _Available:
 def available_with(check: Callable[[Any], None]) -> Callable[[Method], Method]:
     """Return a decorator of methods that a fitted estimator has only if `check` raises no AttributeError.
 
-    Unlike `available_if` of scikit-learn, what the check says is the message that users see, and an estimator that is
-    not fitted raises a NotFittedError, which is an AttributeError, too.
+    Unlike with `available_if` of scikit-learn, users see the message of the check. An estimator that is not fitted
+    raises a NotFittedError, which is an AttributeError, too.
     """
 
     def decorate(method: Method) -> Method:

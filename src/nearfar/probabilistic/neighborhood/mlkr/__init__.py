@@ -220,7 +220,7 @@ class MLKR(Mahalanobis):
                 warm = True
         return mlkr(X, Y, L0, warm=warm, **self._search())
 
-    def score(self, X: AnyArray, y: AnyArray) -> float:
+    def score(self, X: AnyArray, y: AnyArray | None = None) -> float:
         """Return the coefficient of determination R^2 of kernel regression, each row predicted from the others.
 
         Parameters

@@ -1,4 +1,4 @@
-"""The learner that held-out rows or classes choose, or the plain distance if none is better.
+"""The learner that held-out rows or classes choose, by one standard error (Breiman, 1984).
 
     chosen = argmax_l mean_f s_lf,   if mean_f (s_lf - s_0f) > sd_f (s_lf - s_0f) / sqrt(F),   else 0
 
@@ -16,20 +16,20 @@ import numpy as np
 
 import nearfar
 
-from ..catalog import BY_NAME
-from ..neighbors import nearest
-from ..numerics import checks, constraints
-from ..numerics.optimize import Solution
-from ..numerics.standard_columns import standard
-from ..numerics.types import Array, Ints
-from .base import FromLabels, Mahalanobis, Workspace
+from ...catalog import BY_NAME
+from ...neighbors import nearest
+from ...numerics import checks, constraints
+from ...numerics.optimize import Solution
+from ...numerics.standard_columns import standard
+from ...numerics.types import Array, Ints
+from ..base import FromLabels, Mahalanobis, Workspace
 
 EUCLIDEAN = "Euclidean"
 CANDIDATES = ("CovarianceMetric", "DiscriminantWhitening", "LFDA", "GMML", "LMNN", "NCA")
 HELD_OUT = ("rows", "classes")
-HALVINGS = 5  # of the classes; each half is held out once
+HALVES_DRAWN = 5  # of the classes; each half is held out once
 MOST_FEATURES = 4096  # above it, a (d, d) matrix of each learner takes too long
-FEWEST_CLASSES = 4  # two to learn from, and two to score
+FEWEST_CHOOSING_CLASSES = 4  # two to learn from, and two to score
 
 
 class Fold(NamedTuple):
@@ -154,7 +154,7 @@ class AutoMetric(FromLabels, Mahalanobis):
 
     def _folds(self, labels: Ints, rng: np.random.Generator) -> Iterator[Fold]:
         """Yield the folds in which all candidates are scored."""
-        if self.hold_out == "classes" and labels.max() + 1 >= FEWEST_CLASSES:
+        if self.hold_out == "classes" and labels.max() + 1 >= FEWEST_CHOOSING_CLASSES:
             yield from halves_of_classes(labels, rng)
             return
         for _ in range(self.n_repeats):
@@ -208,7 +208,7 @@ def spread(labels: Ints, n_folds: int, rng: np.random.Generator) -> Ints:
 def halves_of_classes(labels: Ints, rng: np.random.Generator) -> Iterator[Fold]:
     """Yield folds that hold out one half of the classes, and then the other, several times."""
     count = int(labels.max()) + 1
-    for _ in range(HALVINGS):
+    for _ in range(HALVES_DRAWN):
         order = rng.permutation(count)
         first = np.isin(labels, order[: count // 2])
         for held in (first, ~first):
@@ -230,8 +230,7 @@ def sampled(labels: Ints, most: int, rng: np.random.Generator) -> Ints:
 def _made(name: str) -> Any:
     """Return a linear learner of the catalog with its default settings."""
     method = BY_NAME.get(name)
-    kind = None if method is None or method.kind != "learner" else getattr(nearfar, name)
-    linear = kind is not None and issubclass(kind, Mahalanobis) and not kind._matrices
-    if not linear or kind is AutoMetric:
+    kind: Any = getattr(nearfar, name) if method is not None and method.kind == "learner" else AutoMetric
+    if kind is AutoMetric or not issubclass(kind, Mahalanobis) or kind._matrices:
         raise ValueError(f"learners must be names of linear learners, such as {CANDIDATES}; got {name!r}")
     return kind()

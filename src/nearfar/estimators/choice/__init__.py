@@ -1,0 +1,1 @@
+"""Learners that are chosen by held-out rows or classes."""
