@@ -20,7 +20,7 @@ from ..progress import Portion, listening, stage
 from ..quoting import quoted
 from .embedded import texts_of_pairs, trained_columns
 from .loading import load
-from .model import Model
+from .model import Model, open_for
 
 PART_SIZE = 10_000
 """Items in a part: 5 MB of 128 dimensions, and what a kill loses at most."""
@@ -99,6 +99,8 @@ def embed_in_parts(
     model = load(source)
     if texts:
         blocks = blocks_of(texts_of_pairs(data, label, skip_bad), data)
+    elif "table" in model.takes:
+        blocks = blocks_of(open_for(model, data, label=label, name=name, skip_bad=skip_bad), data)
     else:
         blocks = open_blocks(data, **trained_columns(model, data, label, name), skip_bad=skip_bad)
     manifest = manifest_of(source, model, data, blocks, dims=dims, part_size=part_size)
