@@ -18,6 +18,7 @@ from nearfar.io.formats import READERS  # noqa: E402
 HEADER = "| source | what it is |\n|---|---|\n"
 
 FAMILIES = {
+    "estimators/choice": "A choice among learners",
     "spectral/scatter": "Spectral: scatter",
     "spectral/margin": "Spectral: margins",
     "spectral/embedding": "Spectral: embeddings",

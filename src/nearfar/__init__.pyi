@@ -116,6 +116,7 @@ from .deep.samplers.m_per_class import MPerClassSampler as MPerClassSampler
 from .deep.samplers.pairs import PairSampler as PairSampler
 from .deep.samplers.smart_mining import SmartMiningSampler as SmartMiningSampler
 from .deep.samplers.triplets import TripletSampler as TripletSampler
+from .estimators.choice.auto_metric import AutoMetric as AutoMetric
 from .probabilistic.bayesian.active_pairs import ActivePairSelector as ActivePairSelector
 from .probabilistic.bayesian.bayesian_nca import BayesianNCA as BayesianNCA
 from .probabilistic.bayesian.pair_metric import BayesianPairMetric as BayesianPairMetric
