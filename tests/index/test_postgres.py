@@ -154,6 +154,33 @@ def test_texts_never_become_a_part_of_a_statement(postgres, products):
         assert store.count("shop == '%s'") == 1
 
 
+def test_a_state_that_others_have_changed_is_refused(postgres):
+    create(postgres, items(["a"], columns={"price": [1.0]})).close()
+    name = postgres.partition("#")[2]
+    change = "UPDATE nearfar_collections SET state = {} WHERE name = '" + name + "'"
+    for wrong in (
+        "'{'",
+        "'[]'",
+        "replace(state, 'collection', 'other')",
+        'replace(state, \'"dimensions": 4\', \'"dimensions": "4)); DROP TABLE x"\')',
+        "replace(state, '\"price\"', '\"a b\"')",
+        "replace(state, '\"cosine\"', '\"near\"')",
+        "replace(state, '\"count\": 1', '\"count\": -1')",
+        "replace(state, '\"about\": {}', '\"about\": 3')",
+    ):
+        (state,) = sql(postgres, f"SELECT state FROM nearfar_collections WHERE name = '{name}'")[0]
+        sql(postgres, change.format(wrong))
+        with pytest.raises(ValueError, match=r"make the index again$"):
+            nearfar.index.open(postgres)
+        sql(postgres, change.format(f"'{state}'"))
+    assert nearfar.index.open(postgres).count() == 1
+    sql(postgres, "DROP TABLE TABLE_NAME")
+    with pytest.raises(FileNotFoundError, match="no such index"):
+        nearfar.index.open(postgres)
+    create(postgres, items(["b"])).close()
+    assert nearfar.index.open(postgres).column("name").tolist() == ["b"]
+
+
 def test_a_password_is_never_shown(postgres):
     server, _, name = postgres.partition("#")
     for given in (

@@ -42,6 +42,7 @@ from .mapped_search import EXACT_SHARE
 from .postgres_table import (
     MOST_DIMENSIONS,
     OPERATOR_CLASSES,
+    OPERATORS,
     Query,
     StoredTable,
     check_names,
@@ -54,6 +55,7 @@ from .postgres_table import (
     own_table,
 )
 from .records import (
+    COLUMN_NAME,
     Hits,
     Records,
     check_column,
@@ -575,10 +577,35 @@ def _state_of(connection: psycopg.Connection[Any], address: DatabaseAddress) -> 
     ).fetchone()
     if found is None:
         return None
-    state = parse_json(found[0])
+    try:
+        state = parse_json(found[0])
+    except ValueError as error:
+        raise ValueError(f"{address}: damaged ({shorten(str(error), PATH)}); make the index again") from None
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         raise ValueError(f"{address} is not a collection of this version of nearfar; make the index again")
+    if not _fits(state):
+        raise ValueError(f"{address}: damaged (settings are missing or invalid); make the index again")
     return state
+
+
+def _fits(state: Mapping[str, Any]) -> bool:
+    """Return whether a state has what it must have: whoever may write to the database could have changed it."""
+    about = state.get("about")
+    numbers = [state.get(name) for name in ("change", *(("dimensions", "count") if state.get("own") else ()))]
+    columns = state.get("columns") if state.get("own") else {}
+    return (
+        state.get("distance") in OPERATORS
+        and state.get("engine") in ("", *ENGINES)
+        and state.get("labels") in ("", "number", "text")
+        and type(state.get("own")) is bool
+        and type(state.get("indexed")) is bool
+        and all(type(number) is int and number >= 0 for number in numbers)
+        and isinstance(columns, dict)
+        and all(COLUMN_NAME.fullmatch(name) and kind in ("number", "text") for name, kind in columns.items())
+        and isinstance(about, dict)
+        and all(isinstance(value, str) for value in about.values())
+        and isinstance(state.get("chosen", {}), dict)
+    )
 
 
 def _write_state(connection: psycopg.Connection[Any], address: DatabaseAddress, state: Mapping[str, Any]) -> None:
