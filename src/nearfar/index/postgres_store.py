@@ -466,7 +466,13 @@ def transaction(connection: psycopg.Connection[Any]) -> Iterator[None]:
 
 @contextmanager
 def postgres_errors(uri: str) -> Iterator[None]:
-    """Translate an exception of PostgreSQL into an error of one line."""
+    """Translate an exception of PostgreSQL into an error of one line.
+
+    >>> with postgres_errors("postgresql://host/shop#photos"):
+    ...     raise psycopg.OperationalError("connection refused\\nIs the server running?")
+    Traceback (most recent call last):
+    OSError: postgresql://host/shop#photos: PostgreSQL: connection refused
+    """
     try:
         yield
     except psycopg.Error as error:
