@@ -50,3 +50,28 @@ def write_table(out: Path, heading: Sequence[str], rows: Sequence[Sequence[objec
     """Write a .csv, completely or not at all."""
     with atomic_write(out, "w", newline="", encoding="utf-8", errors="surrogateescape") as handle:
         write_rows(handle, [heading, *rows])
+
+
+def read_by_name(table: Path, column: str, argument: str) -> list[tuple[str, str]]:
+    """Return the names and the cells of a column of a .csv that `write_table` wrote and a person has edited.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file; the message begins with the `argument`.
+    ValueError
+        If it cannot be read, or lacks the column name or the other one.
+    """
+    if not table.is_file():
+        raise FileNotFoundError(f"{argument}: {table}: no such file")
+    with table.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as handle:
+        try:
+            reader = csv.DictReader(handle)
+            header = reader.fieldnames or ()
+            rows = list(reader)
+        except csv.Error as error:
+            raise ValueError(f"{argument}: {table}: not a readable CSV file ({error})") from error
+    if not {"name", column} <= set(header):
+        got = ", ".join(header) or "none"
+        raise ValueError(f"{argument}: {table}: expected the columns name and {column}, got {got}")
+    return [(unescaped(row["name"] or ""), unescaped(row[column] or "").strip()) for row in rows]

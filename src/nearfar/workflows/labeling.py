@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..io.cells import unescaped
+from ..io.cells import read_by_name
 from ..neighbors.coverage import representatives
 from ..neighbors.nearest import nearest
 from ..quoting import count_of, quoted
@@ -84,28 +83,12 @@ def known_labels(collected: Collected, tables: Sequence[Path]) -> Texts:
     found = np.full(len(dataset), "", dtype=object)
     places = {name: at for at, name in enumerate(dataset.names)}
     for table in tables:
-        for name, label in labels_in(table):
+        for name, label in read_by_name(table, "label", "labeled"):
             if name not in places:
                 raise ValueError(f"labeled: {table}: no item is named {quoted(name)}")
             if label:
                 found[places[name]] = label
     return found.astype(np.str_)
-
-
-def labels_in(table: Path) -> list[tuple[str, str]]:
-    """Return the names and labels in a table."""
-    if not table.is_file():
-        raise FileNotFoundError(f"labeled: {table}: no such file")
-    with table.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as handle:
-        try:
-            reader = csv.DictReader(handle)
-            header = reader.fieldnames or ()
-            rows = list(reader)
-        except csv.Error as error:
-            raise ValueError(f"labeled: {table}: not a readable CSV file ({error})") from error
-    if not {"name", "label"} <= set(header):
-        raise ValueError(f"labeled: {table}: expected the columns name and label, got {', '.join(header) or 'none'}")
-    return [(unescaped(row["name"] or ""), unescaped(row["label"] or "").strip()) for row in rows]
 
 
 def nearest_labels(collected: Collected, labels: Texts) -> tuple[list[str], Array]:

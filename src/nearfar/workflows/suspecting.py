@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..data.dataset import some
 from ..data.items import left_out
 from ..evaluation import hard_negatives
 from ..evaluation import pairs_across as nearest_across
@@ -16,7 +14,7 @@ from ..evaluation import suspects as suspects_among
 from ..index import Index
 from ..index.paths import labeled_items
 from ..io.atomic_files import atomic_write
-from ..io.cells import unescaped, write_table
+from ..io.cells import read_by_name, write_table
 from ..io.sources import SourceKind, kind_of
 from ..models.embedded import embed_source, refuse_data
 from ..quoting import quoted, significant
@@ -143,18 +141,7 @@ def read_decisions(file: Path, dataset: Dataset) -> dict[str, str]:
     ValueError
         If the table cannot be read, lacks the column name or decision, or a name is not that of an item.
     """
-    if not file.is_file():
-        raise FileNotFoundError(f"decided: {file}: no such file")
-    try:
-        with file.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as handle:
-            table = csv.DictReader(handle)
-            header = table.fieldnames or ()
-            cells = list(table)
-    except csv.Error as error:
-        raise ValueError(f"{file}: not a readable CSV file ({error})") from error
-    if not {"name", "decision"} <= set(header):
-        raise ValueError(f"{file}: expected the columns name and decision, got {some(header) or 'none'}")
-    rows = [(unescaped(row["name"] or ""), unescaped(row["decision"] or "").strip()) for row in cells]
+    rows = read_by_name(file, "decision", "decided")
     known = set(dataset.names)
     unknown = [name for name, _ in rows if name not in known]
     if unknown:
