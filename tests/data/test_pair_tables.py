@@ -7,6 +7,9 @@ from PIL import Image
 from nearfar.data import DataError, open_dataset, open_items, open_task
 from nearfar.data.listed import UNSURE
 from nearfar.data.open import with_pairs
+from nearfar.data.readers.pair_tables import listed_in
+from nearfar.data.readers.texts import first_words
+from nearfar.io.cells import write_table
 
 
 def write(path, *lines):
@@ -154,6 +157,17 @@ def test_a_pair_is_similar_as_its_column_says_and_other_columns_are_named(tmp_pa
     items = open_items(str(write(tmp_path / "q.csv", f"{head},id", "a b,c d,1,7", "a b,e f,0,8")))
     assert [*known(items).values()] == [1, 0]
     assert "columns not used: id" in " ".join(items.notes)
+
+
+def test_names_of_texts_survive_a_table(tmp_path):
+    texts = [f"{'word ' * 14}{'x' * cut} {'more ' * cut}" for cut in range(12)] + ["  padded  text ", "=a formula"]
+    names = first_words(texts)
+    write_table(tmp_path / "hard.csv", ("name", "negative"), list(zip(names[1:], names, strict=False)))
+    listed, _ = listed_in(str(tmp_path / "hard.csv"), names)
+    assert len(listed) == len(texts) - 1
+    # names of files may end with a space
+    write_table(tmp_path / "hard.csv", ("name", "negative"), [("a ", " b")])
+    assert len(listed_in(str(tmp_path / "hard.csv"), ["a ", " b"])[0]) == 1
 
 
 def test_a_column_label_with_names_is_no_degree(tmp_path):

@@ -1,6 +1,8 @@
 """Sounds: files of any rate and any channels as samples, folders and tables of them, and what is no sound."""
 
+import base64
 import io
+import re
 import struct
 import tracemalloc
 
@@ -23,6 +25,7 @@ from nearfar.data.sounds import (
     random_piece,
     resampled,
     seconds_at,
+    wave_of,
 )
 from nearfar.numerics.mel import BANDS, FLOOR, HOP, SOUND_RATE, WINDOW, log_mel, log_mel_statistics, mel_filters
 
@@ -248,3 +251,32 @@ def test_silence_is_finite():
     assert np.isfinite(log_mel_statistics(silent)).all()
     assert picture_of(silent).max() == 0
     assert log_mel(np.zeros(1, np.float32)).shape[0] == BANDS
+
+
+@pytest.mark.parametrize("way", ["folder", "memory", "subset", "pieces", "by name"])
+def test_pages_play_sounds_and_nothing_else(way, tmp_path, monkeypatch):
+    from nearfar.report.content import Items
+    from nearfar.report.search_page import Line, Near, write_search_page
+
+    if way == "folder":
+        monkeypatch.setattr("nearfar.data.sounds.SOUND_MEMORY_BYTES", 0)
+    write(tmp_path, tones(classes=2, each=1, kind="flac"))
+    items = open_items(str(tmp_path))
+    if way == "subset":
+        items = items.subset([1, 0])
+    elif way == "pieces":
+        items = in_pieces(items, 1600)
+    read = items.read
+    if way == "by name":
+        read = NamedReader([f"{name}" for name in items.names], folder=tmp_path)
+    rows = np.eye(2)
+    shown = Items(rows, items.labels, items.classes, items.names, read=read)
+    page = write_search_page(tmp_path / "page.html", [Line(Near(0, ""), [Near(1, "")])], shown, title="t", note="n")
+    sounds = re.findall(r'<audio controls preload="none" src="data:audio/mpeg;base64,([^"]+)"', page.read_text())
+    assert len(sounds) == 2
+    for data in sounds:
+        wave, rate = soundfile.read(io.BytesIO(base64.b64decode(data)))
+        assert rate == SOUND_RATE
+        assert len(wave) > 0.15 * rate
+    assert "media-src data:" in page.read_text()
+    assert wave_of(lambda i: np.ones(3), 0) is None  # a row

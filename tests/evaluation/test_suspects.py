@@ -22,6 +22,7 @@ from nearfar.evaluation.suspects import (
 )
 from nearfar.index.paths import relative_path
 from nearfar.numerics.whitening import discriminant_whitening
+from nearfar.workflows.suspecting import suspects as find_suspects
 
 from ..commands import run
 
@@ -355,3 +356,17 @@ def test_items_of_one_group_do_not_vouch_for_each_other():
     assert np.isneginf(one_group[labels == 0]).all()  # nobody else can judge them
     with pytest.raises(ValueError, match="labels: expected a class with at least 2 groups"):
         suspects(rows, labels, groups=np.zeros(len(rows)))
+
+
+def test_more_suspects_than_wrong_labels_explain_are_remarked_on(tmp_path):
+    rng = np.random.default_rng(0)
+    many = rng.normal(size=(60, 4))  # pairs that nothing separates
+    np.savez(tmp_path / "pairs.npz", embeddings=many, labels=np.arange(60) // 2)
+    assert "this model does not separate these classes (the median class has 2 items)" in find_suspects(
+        tmp_path / "pairs.npz"
+    )
+    apart = np.repeat(10 * np.eye(4), 15, axis=0) + rng.normal(size=(60, 4))
+    labels = np.arange(60) // 15
+    labels[:2] = 1
+    np.savez(tmp_path / "apart.npz", embeddings=apart, labels=labels)
+    assert "so many" not in find_suspects(tmp_path / "apart.npz")

@@ -82,7 +82,8 @@ def test_a_browser_runs_the_script_of_the_page_and_no_other(full_report: Path) -
     (policy,) = [attrs["content"] for attrs in read_page(full_report).all("meta") if "http-equiv" in attrs]
     (script,) = re.findall(r"<script>(.*?)</script>", full_report.read_text(), re.S)
     digest = base64.b64encode(sha256(script.encode()).digest()).decode()
-    assert policy == f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    inside = "img-src data:; media-src data:; style-src 'unsafe-inline'"
+    assert policy == f"default-src 'none'; {inside}; script-src 'sha256-{digest}'"
     assert not re.search(r"innerHTML|insertAdjacent|document\.write|eval\(", script)  # names become text, not elements
 
 

@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+from PIL import Image
 
 torch = pytest.importorskip("torch")
 
@@ -152,6 +153,17 @@ def test_inspection_counts_the_names_of_levels_and_the_labels_of_sets(birds, set
         "labels: 5 in training and validation, 5 in the test, 5 of them also in training"
     ]
     assert not any("unseen classes" in remark or "positive pair" in remark for remark in found.remarks)
+
+
+def test_inspection_reads_captions_and_a_level_is_no_column_without_use(birds, tmp_path):
+    for place in range(8):
+        Image.new("RGB", (8, 8), (place, 0, 0)).save(tmp_path / f"{place}.png")
+    table = write(tmp_path / "captions.csv", ["path", "text"], [[f"{place}.png", f"red {place}"] for place in range(8)])
+    assert inspect_data(table).protocol
+    levels = read_levels([birds], "species", ["genus"])
+    task = open_task(birds, label="species")
+    assert "columns not used: genus" in task.protocol
+    assert "not used" not in with_levels(task, levels).protocol
 
 
 @pytest.mark.slow

@@ -268,7 +268,8 @@ def with_levels(task: Task, levels: ClassLabels) -> Task:
         for name in ("train", "validation", "test", "gallery")
         for part in [getattr(task, name)]
     }
-    return replace(task, **parts)
+    unused = f"; columns not used: {some(levels.levels[1:], 3)}"  # as features, where they were not known as levels
+    return replace(task, protocol=task.protocol.replace(unused, ""), **parts)
 
 
 def with_pairs(task: Task, table: Named) -> Task:
@@ -424,6 +425,16 @@ def _read_source(source: str, settings: Mapping[str, Any], *, group: str | None,
         return replace(opened, split=f"{opened.split}, of a possibly incomplete archive")
     opened = reader.read(path, **settings)
     return opened
+
+
+def has_captions(source: str) -> bool:
+    """Return whether a source is a table of images with a text each, and without classes."""
+    from .readers.manifest import LABELS, SETS, read_columns
+
+    if not has_columns(source) or not Path(source).exists() or Path(source).is_dir():
+        return False
+    columns = {*read_columns(source)}
+    return {"path", "text"} <= columns and not columns & {*LABELS[:2], SETS}
 
 
 def _pairs_in(source: str, **how: Any) -> Source:

@@ -165,6 +165,26 @@ def _reason(error: Exception) -> str:
     return "not a sound of a known format" if UNRECOGNIZED in text else said
 
 
+def wave_of(read: Callable[[int], NDArray[Any]], i: int) -> Wave | None:
+    """Return item i of a reader if it is a sound, otherwise None."""
+    inner, at = unwrapped(read, i)
+    if isinstance(inner, PieceReader):
+        inner, at = unwrapped(inner.read, at)
+    if isinstance(inner, SoundReader | SoundsInMemory):
+        return inner(at)
+    names: Sequence[str] = getattr(inner, "names", ())  # of items by their names
+    return inner(at) if at < len(names) and names[at].lower().endswith(SOUNDS) else None
+
+
+def encoded_sound(wave: Wave, seconds: float) -> bytes:
+    """Return the beginning of a sound as an MP3, which every browser plays."""
+    import soundfile
+
+    buffer = io.BytesIO()
+    soundfile.write(buffer, wave[: int(seconds * SOUND_RATE)], SOUND_RATE, format="MP3")
+    return buffer.getvalue()
+
+
 @dataclass(frozen=True, eq=False)
 class SoundReader:
     """Read item i from a sound of a folder or an archive."""

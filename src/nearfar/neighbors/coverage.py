@@ -6,7 +6,8 @@ A set S covers row y by the nearest of its rows. Chosen are rows that make the s
 
 The greedy choice adds the row of the largest decrease each time, and is at least 1 - 1/e as good as the best set of its
 size (Nemhauser et al., 1978), because the decrease by a row never grows with S. So a decrease that was computed before
-bounds today's, and few rows are compared again (Minoux, 1978).
+bounds today's, and few rows are compared again (Minoux, 1978). Most are compared in float32, whose error is added to
+the bound; float64 decides between the few rows that may be the best.
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ from ..numerics.distances import as_rows, check_distance, unit_rows
 from ..numerics.types import AnyArray, Array, Ints
 from ..progress import stage
 
-COVERED_CELLS = 1 << 24  # squared distances that are computed at a time: 128 MB
+COVERED_CELLS = 1 << 24  # squared distances in float64 that are computed at a time: 128 MB
 AGAIN = (
     64  # rows whose decrease is computed again at a time: a product of few rows costs as much per row as one of many
 )
+EXACT = 8  # rows whose decrease is computed in float64 at a time
+SIDE = 512  # of square blocks in float32, which stay in the cache between the product and the sum
+ROUNDING = 2.0**-24  # relative error of one operation in float32
 
 
 def representatives(
@@ -79,12 +83,11 @@ def representatives(
         taken[found[0]] = True
         open_squares = squared_to(points, squares, found[:1])[0]
         begun = 1
-    bounds = decreases(points, squares, open_squares, weighted)
-    bounds[taken] = -np.inf
+    decreases = Decreases(points, squares, open_squares, weighted)
+    decreases.bounds[taken] = -np.inf
     for place in range(begun, count):
-        found[place] = best_row(bounds, points, squares, open_squares, weighted)
-        bounds[found[place]] = -np.inf
-        np.minimum(open_squares, squared_to(points, squares, found[place : place + 1])[0], out=open_squares)
+        found[place] = decreases.largest()
+        decreases.cover(found[place])
     return found
 
 
@@ -103,15 +106,83 @@ def squared_to(points: AnyArray, squares: Array, block: Ints) -> Array:
     return np.maximum(table, 0.0, out=table)
 
 
-def decreases(points: AnyArray, squares: Array, open_squares: Array, weights: Array) -> Array:
-    """Return by how much each row would decrease the sum, (n,)."""
-    n = len(points)
-    found = np.empty(n)
-    with stage("comparing", n) as done:
-        for block in blocks_of(np.arange(n), n):
-            found[block] = decrease_of(points, squares, open_squares, weights, block)
-            done(len(block))
-    return found
+class Decreases:
+    """By how much each row would decrease the sum, as an upper bound; it never grows when rows are covered.
+
+    Parameters
+    ----------
+    points : ndarray of shape (n, d)
+        Rows.
+    squares, open_squares, weights : ndarray of shape (n,)
+        Their squared lengths, their squared distances to what covers them, and how much they count.
+    """
+
+    def __init__(self, points: AnyArray, squares: Array, open_squares: Array, weights: Array) -> None:
+        self.points = points
+        self.squares = squares
+        self.open_squares = open_squares
+        self.weights = weights
+        n, d = points.shape
+        ones = np.ones((n, 1))
+        # open_y - |x - y|^2 = (2 x, 1, -|x|^2) . (y, open_y - |y|^2, 1)
+        self.left = np.hstack([2 * points, ones, -squares[:, None]]).astype(np.float32)
+        self.right = np.hstack([points, (open_squares - squares)[:, None], ones]).astype(np.float32)
+        self.error = (d + 6) * ROUNDING  # of this product, relative to the sum of the sizes of its terms
+        self.bounds = np.empty(n)
+        with stage("comparing", n) as done:
+            for start in range(0, n, SIDE):
+                block = np.arange(start, min(start + SIDE, n))
+                self.bounds[block] = self.at_most(block)
+                done(len(block))
+
+    def at_most(self, block: Ints) -> Array:
+        """Return an upper bound of the decrease by each row of a block, (b,), from float32."""
+        found = np.zeros(len(block))
+        left = self.left[block]
+        weights = self.weights.astype(np.float32)
+        wide = SIDE * SIDE // max(len(block), 1)
+        for start in range(0, len(self.right), wide):
+            part = slice(start, start + wide)
+            table = left @ self.right[part].T
+            np.maximum(table, 0, out=table)
+            found += table @ weights[part]
+        lengths = np.sqrt(self.squares)
+        # the sum of w_y (2 |x| |y| + |open_y - |y|^2| + |x|^2) over y
+        sizes = 2 * lengths[block] * (self.weights @ lengths)
+        sizes += self.weights @ np.abs(self.open_squares - self.squares) + self.squares[block] * self.weights.sum()
+        result: Array = found * (1 + (wide + 2) * ROUNDING) + self.error * sizes
+        return result
+
+    def largest(self) -> int:
+        """Return the row of the largest decrease, of equally large ones the first."""
+        n = len(self.bounds)
+        bounded = np.zeros(n, dtype=np.bool_)
+        exact = np.zeros(n, dtype=np.bool_)
+        step = min(AGAIN, n)
+        few = min(EXACT, n, max(1, COVERED_CELLS // n))
+        while True:
+            best = int(self.bounds.argmax())
+            if exact[best]:
+                return best
+            if not bounded[best]:
+                first = np.argpartition(-self.bounds, step - 1)[:step]
+                again = first[~bounded[first] & np.isfinite(self.bounds[first])]
+                self.bounds[again] = np.minimum(self.bounds[again], self.at_most(again))
+                bounded[again] = True
+                continue
+            first = np.argpartition(-self.bounds, few - 1)[:few]
+            again = first[bounded[first] & ~exact[first]]
+            decrease = decrease_of(self.points, self.squares, self.open_squares, self.weights, again)
+            # rounding must not raise a bound above that of an equal row
+            self.bounds[again] = np.minimum(self.bounds[again], decrease)
+            exact[again] = True
+
+    def cover(self, row: int) -> None:
+        """Take a row, which covers others from now on."""
+        self.bounds[row] = -np.inf
+        near = squared_to(self.points, self.squares, np.array([row]))[0]
+        np.minimum(self.open_squares, near, out=self.open_squares)
+        self.right[:, -2] = self.open_squares - self.squares
 
 
 def decrease_of(points: AnyArray, squares: Array, open_squares: Array, weights: Array, block: Ints) -> Array:
@@ -120,18 +191,3 @@ def decrease_of(points: AnyArray, squares: Array, open_squares: Array, weights: 
     np.subtract(open_squares, table, out=table)
     found: Array = np.maximum(table, 0.0, out=table) @ weights
     return found
-
-
-def best_row(bounds: Array, points: AnyArray, squares: Array, open_squares: Array, weights: Array) -> int:
-    """Return the row of the largest decrease. Its `bounds` (n,) become exact for the rows that are compared again."""
-    exact = np.zeros(len(bounds), dtype=np.bool_)
-    step = min(AGAIN, len(bounds), max(1, COVERED_CELLS // len(bounds)))
-    while True:
-        best = int(bounds.argmax())
-        if exact[best]:
-            return best
-        first = np.argpartition(-bounds, step - 1)[:step]
-        again = first[~exact[first] & np.isfinite(bounds[first])]
-        # rounding must not raise a bound above that of an equal row
-        bounds[again] = np.minimum(bounds[again], decrease_of(points, squares, open_squares, weights, again))
-        exact[again] = True

@@ -199,7 +199,9 @@ def script_of(*names: str) -> dict[str, str]:
     folder = Path(__file__).parent / "templates"
     script = "".join((folder / f"{name}.js").read_text(encoding="utf-8") for name in names)
     digest = base64.b64encode(sha256(script.encode()).digest()).decode()
-    policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    policy = (
+        f"default-src 'none'; img-src data:; media-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    )
     return {"script": Html(script), "policy": policy}
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data.decode import read_small
+from ..data.sounds import encoded_sound, wave_of
 from .content import Items
 from .tsne import assign_to_grid
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 PIXEL_ART = 48  # images up to this side are shown with sharp pixels
 MAP = 2000, 1400  # maximum width and height in pixels
 FILLED = 0.64  # share of the map that is covered by images
+SOUND_SECONDS = 10.0  # of each sound that a page plays
+SOUND_BYTES = 2**22  # of all sounds of a page; further ones are only drawn
 GRAY = "#8b93a1"  # the frame of a class without a color
 BARS = 48  # bars of a row's glyph
 UNEVEN_FEATURES = 10.0  # if the ratio of the largest to the smallest feature is above this, each has its own scale
@@ -27,11 +30,15 @@ GLYPH_COLOR = "#7b8494"  # readable on light and dark paper
 
 
 class Picture(NamedTuple):
-    """A picture in a page: its data URI ("" if there is none), its alternative text, and whether pixels stay sharp."""
+    """A picture in a page: its data URI ("" if there is none), its alternative text, and whether pixels stay sharp.
+
+    That of a sound has the data URI of the sound, too.
+    """
 
     uri: str
     alt: str
     sharp: bool = False
+    sound: str = ""
 
 
 class Thumbnails:
@@ -52,6 +59,7 @@ class Thumbnails:
         self.side = side
         self.like = like
         self._made: dict[int, Picture] = {}
+        self._sound_bytes = 0
         self._range: tuple[NDArray[np.float64], float, float] | None = None
 
     def __call__(self, i: int) -> Picture:
@@ -86,7 +94,21 @@ class Thumbnails:
             else:
                 sizes, low, high = self._limits()
             return Picture(row_glyph(item / sizes, low, high), alt)
-        return image_picture(item, alt, self.side)
+        return image_picture(item, alt, self.side)._replace(sound=self._sound(i))
+
+    def _sound(self, i: int) -> str:
+        """Return item i for an element that plays it; "" if it is no sound, or the page has enough of them."""
+        if self.items.read is None or self._sound_bytes > SOUND_BYTES:
+            return ""
+        try:
+            wave = wave_of(self.items.read, i)
+            if wave is None:
+                return ""
+            data = base64.b64encode(encoded_sound(wave, SOUND_SECONDS)).decode()
+        except (OSError, ValueError, RuntimeError, ImportError):  # an old libsndfile writes no MP3
+            return ""
+        self._sound_bytes += len(data)
+        return f"data:audio/mpeg;base64,{data}"
 
     def _limits(self) -> tuple[NDArray[np.float64], float, float]:
         """Return the scales of the features and the range of the scaled values, from evenly spaced rows.

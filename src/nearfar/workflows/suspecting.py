@@ -17,7 +17,7 @@ from ..io.atomic_files import atomic_write
 from ..io.cells import read_by_name, write_table
 from ..io.sources import SourceKind, kind_of
 from ..models.embedded import embed_source, refuse_data
-from ..quoting import quoted, significant
+from ..quoting import count_of, quoted, significant
 from .collected import Collected, collect
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 COLUMNS = ("name", "label", "suggested", "doubt", "decision")
 KEEP = "keep"
 REMOVE = "remove"
+SHARE_OF_SUSPECTS = 1 / 3
+"""Share of items above which suspects show how well a model separates classes, and not which labels are wrong."""
 EVIDENCE = 8  # neighbors that the page shows for each suspect
 
 
@@ -98,7 +100,7 @@ def most_doubtful(dataset: Dataset, rows: AnyArray, k: int, out: Path | None, *,
         for at in order
     ]
     count = f"{len(order):,} of {len(dataset):,} items are probably of another class, by {distance} distance"
-    detail = f"{count}{left_out(dataset)}"
+    detail = f"{count}{left_out(dataset)}{too_many(dataset, len(order))}"
     if out is None:
         lines = [f"{doubt:>8.3f}  {name}  {given} -> {other}" for name, given, other, doubt, _ in table[:k]]
         return "\n".join([*lines, detail])
@@ -107,6 +109,15 @@ def most_doubtful(dataset: Dataset, rows: AnyArray, k: int, out: Path | None, *,
     else:
         write_table(out, COLUMNS, table)
     return f"{out}: {detail}"
+
+
+def too_many(dataset: Dataset, suspected: int) -> str:
+    """Return a clause if more items are suspects than wrong labels could explain, otherwise ""."""
+    if suspected <= SHARE_OF_SUSPECTS * len(dataset):
+        return ""
+    counts = dataset.class_counts[dataset.class_counts > 0]
+    about = f"the median class has {count_of(int(np.median(counts)), 'item')}"
+    return f"; so many, because this model does not separate these classes ({about}), so labels are not what is wrong"
 
 
 def write_suspects_page(out: Path, dataset: Dataset, rows: AnyArray, found: Suspects, distance: str) -> None:

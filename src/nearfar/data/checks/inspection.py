@@ -21,6 +21,7 @@ from ..open import (
     DRAWN,
     Split,
     about_spelling,
+    has_captions,
     known_names,
     open_dataset,
     open_source,
@@ -220,6 +221,7 @@ def inspect_data(
     why = ""
     try:
         how: dict[str, Any] = {"validation": validation, "split": split}
+        how["pairs"] = label is None and has_captions(as_text(source))
         how |= {"label": label, "name": name, "partial": partial, "skip_bad": skip_bad}
         task = readable(open_task, source, test=test, test_classes=test_classes, seed=seed, **how)
     except DataError as error:

@@ -264,7 +264,8 @@ def listed_of(path: Path, rows: PairRows, names: Sequence[str]) -> PairsOfItems:
     DataError
         If the table names an item that does not exist, pairs an item with itself, or lists a pair as both.
     """
-    place = {name: at for at, name in enumerate(names)}
+    place = {name.strip(): at for at, name in enumerate(names)}  # a table is read without spaces at the ends of cells
+    place |= {name: at for at, name in enumerate(names)}
     pairs: dict[tuple[int, int], float] = {}
     tuples: list[list[int]] = []
     for row, ((first, second), degree, negatives) in enumerate(

@@ -62,7 +62,7 @@ def first_words(texts: Sequence[str]) -> list[str]:
     names: dict[str, None] = {}
     times: Counter[str] = Counter()
     for text in texts:
-        words = " ".join(text.split())[:SHOWN]
+        words = " ".join(text.split())[:SHOWN].rstrip()  # tables are read without spaces at the ends of cells
         number = times[words] + 1
         name = words if number == 1 else f"{words} ({number})"
         while name in names:
