@@ -31,6 +31,7 @@ from nearfar.train import (
     open_run,
     train,
 )
+from nearfar.train import settle as settling
 from nearfar.train import setup as building
 from nearfar.train.checkpoint import load_tensors, read_about, replace_file, save_tensors
 from nearfar.train.features import embed
@@ -488,14 +489,14 @@ def test_nothing_is_left_of_a_run_whose_first_checkpoint_does_not_fit(tmp_path, 
 
 @pytest.mark.slow
 def test_two_do_not_train_in_one_folder(tmp_path, monkeypatch, small) -> None:
-    def train_there_too(config: object, start: object, **how: object) -> None:
+    def train_there_too(config: object, start: object) -> None:
         with pytest.raises(TrainError, match=rf"(process {os.getpid()}|another process) is training in this folder"):
             train(small(objective="NPairLoss()"), tmp_path / "run", progress=False)
         assert (tmp_path / "run").is_dir()
         monkeypatch.undo()
-        return building.build(config, start, **how)
+        return settling.settle(config, start)
 
-    monkeypatch.setattr("nearfar.train.training.build", train_there_too)
+    monkeypatch.setattr("nearfar.train.training.settle", train_there_too)
     run = train(small(), tmp_path / "run", progress=False)
     assert run.config.objective == "TripletLoss()"
 
@@ -622,13 +623,13 @@ def test_weights_that_are_not_finite_are_neither_scored_nor_kept(tmp_path, small
 
 def test_all_random_numbers_of_a_run_follow_from_its_seed(monkeypatch, small) -> None:
     drawn = []
-    plain = building.settle
+    plain = settling.open_data
 
     def draws(*given, **how):  # as a user's own trunk or data may
         drawn.append((random.random(), np.random.rand(), torch.rand(1).item()))  # noqa: NPY002
         return plain(*given, **how)
 
-    monkeypatch.setattr(building, "settle", draws)
+    monkeypatch.setattr(settling, "open_data", draws)
     for _ in range(2):
         building.build(small())
     assert drawn[0] == drawn[1]

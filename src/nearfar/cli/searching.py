@@ -10,13 +10,13 @@ from cyclopts import Parameter
 from ..io.untrusted import images_from
 from ..trust import trusting
 from .encoding import say
-from .options import NEIGHBORS, QUERIES, RUN, Overwrite, Trust
+from .options import NEIGHBORS, QUERIES, RUN, Overwrite, TextOrNone, Trust
 from .outputs import check_page_or_table, remark_outside
 
 
 def search(
     file: Path,
-    query: str = "",
+    query: TextOrNone = "",
     *,
     k: Annotated[int, Parameter(name="-k", group=NEIGHBORS)] = 5,
     within: Annotated[float | None, Parameter(group=NEIGHBORS)] = None,

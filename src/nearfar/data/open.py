@@ -391,9 +391,10 @@ _read_already: ContextVar[dict[tuple[Any, ...], Source] | None] = ContextVar("_r
 
 @contextmanager
 def reading_once() -> Iterator[None]:
-    """Read a source once, however often it is opened with the same settings in this block, which keeps it in memory.
+    """Read a source once, however often it is opened with the same settings in this block.
 
-    A command opens its data to plan a training, to compare what is cheaper, and to train.
+    A command opens its data to plan a training, to compare what is cheaper, and to train. They stay in memory until the
+    end of the block.
 
     >>> with reading_once():
     ...     open_source("digits") is open_source("digits")
