@@ -7,7 +7,7 @@
 
 The items are the different cells: texts, or images where cells are paths of image files. Items that similar pairs
 connect are one class, so that whole classes are held out and no item of the test is seen in training. A column `split`
-says which rows are those of the training, the validation and the test instead.
+states which rows are those of the training, the validation and the test instead.
 """
 
 from __future__ import annotations

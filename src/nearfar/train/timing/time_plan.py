@@ -210,7 +210,7 @@ def planned(
     limit : TimeLimit
         The time.
     opening : float
-        Seconds of opening the data, which the training does again.
+        Seconds of settling, which is done again for the new settings; data are then read already, so it takes less.
     kind : str
         Kind of the items.
 
