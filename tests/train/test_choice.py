@@ -86,6 +86,8 @@ def test_a_training_replaces_the_best_of_what_is_cheaper_if_it_is_better_by_a_st
     for name in ("trained", "interpolated"):
         assert best_of([raw, made(name, raw.by_class + gains)]) == name
         assert best_of([raw, made(name, raw.by_class + gains - 0.045)]) == "raw"
+        assert best_of([raw, made(name, raw.by_class + gains - 0.045)], began_as_features=True) == name
+        assert best_of([raw, made(name, raw.by_class + gains - 0.065)], began_as_features=True) == "raw"
     unclear = raw.by_class + gains - 0.045
     for name in ("raw-form", "frozen", "frozen-form"):  # they cost nothing
         assert best_of([raw, made(name, unclear)]) == name
@@ -445,7 +447,7 @@ def broken(*_):
 
 
 def test_a_small_network_is_trained_again_on_all_training_classes(tmp_path, monkeypatch):
-    monkeypatch.setattr("nearfar.train.rungs.choice.best_of", lambda candidates: "trained")
+    monkeypatch.setattr("nearfar.train.rungs.choice.best_of", lambda candidates, **_: "trained")
     data = separable(tmp_path / "rows.npz")
     config = TrainConfig.of(data=data, **{**TINY, "lr": 0.01, "epochs": 3})
     run = train(config, tmp_path / "run", progress=False)
@@ -473,7 +475,7 @@ def test_a_small_network_is_trained_again_on_all_training_classes(tmp_path, monk
 
 @pytest.mark.parametrize("case", ["keep", "many items", "few held out"])
 def test_a_network_is_not_trained_again_where_that_is_not_asked_or_takes_long(case, tmp_path, monkeypatch):
-    monkeypatch.setattr("nearfar.train.rungs.choice.best_of", lambda candidates: "trained")
+    monkeypatch.setattr("nearfar.train.rungs.choice.best_of", lambda candidates, **_: "trained")
     config = TrainConfig.of(data=separable(tmp_path / "rows.npz"), **TINY)
     if case == "keep":
         config = config.replace(keep="trained")

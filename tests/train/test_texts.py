@@ -24,7 +24,7 @@ from nearfar.deep.networks.weights import TrunkError
 from nearfar.io.scores_file import baseline_of, read_scores
 from nearfar.train import TrainConfig, TrainError, embed_run, evaluate_run, recipe, text_trunks, train
 from nearfar.train.checkpoint import load_tensors, read_about, save_tensors
-from nearfar.train.defaults import defaults_note
+from nearfar.train.defaults import TEXT_BATCHES, defaults_note
 from nearfar.train.rungs.ladder import config_for, ladder, runs_ladder_by_default
 from nearfar.train.rungs.untrained import save_untrained
 from nearfar.train.settle import settle
@@ -137,6 +137,9 @@ def test_a_text_model_has_the_recipe_of_texts_and_is_the_baseline(run, bert, tab
         config = plan.config
         for setting, value in (recipe(f"texts/{name}") | changes | {"precision": config.precision}).items():
             assert getattr(config, setting) == value, setting
+        if name == "finetune":
+            assert config.embedding_dim == 8  # the features of the model
+            assert config.epochs == TEXT_BATCHES  # of a batch each, because the texts are few
         assert f"recipe texts/{name}" in defaults_note(asked, config, plan.task)
         assert config.seed == 3
     # 0.001, the rate of random weights, spoils a pretrained trunk
@@ -183,13 +186,32 @@ def test_texts_climb_from_frozen_features_to_a_linear_layer(bert, table):
     config = TrainConfig.of(
         data=str(table), trunk=f"transformers:{bert}", device="cpu", batch_size=8, test_classes=["small", "large"]
     )
-    assert runs_ladder_by_default(config)
-    assert not runs_ladder_by_default(config.replace(freeze_trunk=True))
+    assert not runs_ladder_by_default(config)  # few batches train all weights, and the choice after them compares
     found = ladder(config, splits=1, untrained_splits=3)
     assert [row.name for row in found.rows] == ["frozen", "whitened", "head"]
     assert [len(row.map_at_r) for row in found.rows] == [3, 3, 1]
     assert "48 texts of 6 training classes" in found.protocol
     assert found.weights.startswith("Weights: ")
+
+
+def test_a_text_model_that_is_trained_shortly_is_trained_again_on_all_training_classes(
+    bert, table, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("nearfar.train.rungs.choice.best_of", lambda candidates, **_: "interpolated")
+    config = TrainConfig.of(
+        data=str(table), trunk=f"transformers:{bert}", device="cpu", batch_size=8, lr=0.01, epochs=1
+    )
+    train(config, tmp_path / "run", progress=False)
+    kept, about = load_tensors(tmp_path / "run/best.safetensors")
+    assert about["again"]
+    assert about["kept"] == "interpolated"
+    trained = load_tensors(tmp_path / "run/trained.safetensors")[0]
+    name = next(name for name in kept if name.endswith("layer.weight"))
+    began = torch.eye(8)  # the features as they are
+    assert torch.linalg.norm(kept[name] - began) < torch.linalg.norm(trained[name] - began)
+    monkeypatch.setattr("nearfar.train.trainer.MOST_TEXTS_AGAIN", 15)
+    train(config, tmp_path / "long", progress=False)
+    assert "again" not in read_about(tmp_path / "long/best.safetensors")
 
 
 def test_a_run_embeds_texts_without_the_folder_of_its_model(run, table):

@@ -346,7 +346,7 @@ def test_features_of_larger_images_than_those_of_the_training_are_kept_and_loade
         return TimePlan(small, after=0.0, sentence="", limit=limit, frozen_sizes=sizes)
 
     monkeypatch.setattr("nearfar.train.training.plan_training", planned_for)
-    monkeypatch.setattr("nearfar.train.rungs.choice.best_of", lambda candidates: "frozen")
+    monkeypatch.setattr("nearfar.train.rungs.choice.best_of", lambda candidates, **_: "frozen")
     made = train(config, tmp_path / "run", minutes=4, progress=False)
     about = read_about(RunFolder(made.folder).best)
     assert (about["kept"].partition("-")[0], about["settings"]) == ("frozen", sizes)

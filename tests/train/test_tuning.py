@@ -24,7 +24,7 @@ from nearfar.train import setup as building
 from nearfar.train.features import cached_features, sizes_of
 from nearfar.train.mirroring import Mirroring
 from nearfar.train.optim import param_groups
-from nearfar.train.start import whitening_layer
+from nearfar.train.start import feature_layer, whitening_layer
 from tests.train.test_runs import assert_same, broken_off
 
 SPEED = {"steps": 3, "batch_size": 8, "embedding_dim": 4, "validation": 0.0, "device": "cpu", "ks": (1,), "lr": 1e-2}
@@ -267,6 +267,22 @@ def test_a_layer_starts_as_the_whitening_of_features() -> None:
     assert not more[8:].any()
     narrow, _ = whitening_layer(rows, labels, 3)
     np.testing.assert_allclose(narrow / narrow[0, 0], weight[:3] / weight[0, 0], rtol=1e-6)
+
+
+def test_a_layer_starts_as_the_features_or_as_their_principal_components(config) -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(30, 3)) @ rng.normal(size=(3, 8))
+    narrow = feature_layer(rows, 3)  # all that there is
+    for weight in (narrow, feature_layer(rows, 8), feature_layer(rows, 11)):
+        found = rows @ weight.T
+        np.testing.assert_allclose(found @ found.T, rows @ rows.T, rtol=1e-9)
+        assert weight.shape[1] == 8
+    loop = building.build(config.replace(embedding_start="features"))
+    features = cached_features(loop.trainable.embedder, loop.data.train, **sizes_of(loop.config))
+    layer = loop.trainable.embedder.layer
+    weight = feature_layer(np.asarray(features.array), loop.config.embedding_dim)
+    np.testing.assert_allclose(layer.weight.detach(), weight, rtol=1e-4, atol=1e-6)
+    assert not layer.bias.detach().any()
 
 
 def test_a_run_starts_from_the_whitening_and_is_the_same_where_it_goes_on(config, tmp_path, monkeypatch) -> None:

@@ -187,9 +187,10 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         holds them alone, in the format of peft.
     lora_alpha : float, optional
         Scale of the adapters: their product is multiplied by ``lora_alpha / lora``. By default, twice the rank.
-    embedding_start : {"random", "whitening"}
-        Start of the embedding layer: random weights, or a `DiscriminantWhitening` fitted in closed form to the trunk's
-        features of the training items. If `embedding_dim` is smaller, its first principal components are used.
+    embedding_start : {"random", "whitening", "features"}
+        Start of the embedding layer: random weights; a `DiscriminantWhitening` fitted in closed form to the trunk's
+        features of the training items; or these features as they are. If `embedding_dim` is smaller than the number of
+        features, the first principal components are used.
     layer_decay : float, optional
         Factor in (0, 1] on the learning rate for every layer of the trunk before the last, counted in stages of
         convolutional networks and in blocks of transformers. Early features are general and should change less.
@@ -332,7 +333,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     last_stage: bool = False
     lora: AtLeastOne | None = None
     lora_alpha: Positive | None = None
-    embedding_start: Literal["random", "whitening"] = "random"
+    embedding_start: Literal["random", "whitening", "features"] = "random"
     layer_decay: Factor | None = None
     gradient_checkpointing: bool = False
     sampler: Annotated[str, CODE] = "auto"
@@ -531,7 +532,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             "symmetries": self.symmetries != "none",
             "standardize": self.standardize,
             "metric": self.metric != "none",
-            'embedding_start="whitening"': self.embedding_start == "whitening",
+            "embedding_start": self.embedding_start != "random",
             "last_stage": self.last_stage,
             "lora": self.lora is not None,
         }

@@ -7,20 +7,26 @@ whatever their size and color, and those of `texts/...` otherwise. "auto" choose
 from __future__ import annotations
 
 import os
+from math import ceil
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..data import Dataset, Task
+from ..deep.networks.text_settings import text_width
+from ..deep.networks.trunks import parse_trunk
 from .config import TrainConfig, TrainError
 from .recipes import recipe
-from .task import sampled_sizes
+from .task import sampled_sizes, tokenizer_folder
 from .text_trunks import cached_text_trunk
 
 PHOTO_SIDE = 64  # smallest shorter side of a photograph in pixels
 PHOTO_SHARE = 0.9  # smallest share of the images with such a side, so that single thumbnails change nothing
 DECODED_SAMPLE = 16  # number of images that are decoded to tell shades of gray from black and white
+TEXT_PASSES = 2  # passes over the texts of a training
+TEXT_BATCHES = 24  # batches of a training on few texts, which then has more passes
+TEXT_WIDTH = 384  # dimensions of embeddings of texts if the model does not state how many features it has
 PHOTO_TRUNKS = (
     "mobilenetv1_100",
     "mobilenetv2_100",
@@ -135,21 +141,36 @@ def cached_model() -> str | None:
     return None
 
 
-def recipe_defaults(config: TrainConfig, task: Task) -> dict[str, Any]:
+def recipe_defaults(config: TrainConfig, task: Task, start: Path | None = None) -> dict[str, Any]:
     """Return the settings of a recipe for pretrained trunks, without those that were given.
 
-    There are none for trunks of this library, and for those that start from random weights.
+    There are none for trunks of this library, and for those that start from random weights. Relative paths refer to the
+    current folder, or to `start`.
     """
     name = default_recipe(config, task)
     if name is None:
         return {}
     fields: dict[str, Any] = recipe(name)
+    if name.startswith("texts/"):
+        fields = _of_texts(config, task, start) | fields
     if "steps" in config.given:
         del fields["epochs"]
     if config.network_weights is not None:  # these include an embedding layer
         del fields["embedding_start"]
         del fields["embedding_dim"]
     return {key: value for key, value in fields.items() if key not in config.given}
+
+
+def _of_texts(config: TrainConfig, task: Task, start: Path | None) -> dict[str, Any]:
+    """Return the settings of a text model that depend on its width and on the number of texts."""
+    batch_size = config.batch_size if "batch_size" in config.given else recipe("texts/finetune")["batch_size"]
+    batches = max(1, len(task.train) // batch_size)  # of an epoch
+    epochs = max(TEXT_PASSES, ceil(TEXT_BATCHES / batches))
+    options = parse_trunk(config.trunk)[1]
+    width = text_width(tokenizer_folder(config, start), options) if config.trunk.startswith("transformers:") else None
+    # few classes would choose an epoch by chance
+    eval_every = 1 if epochs == TEXT_PASSES else epochs
+    return {"epochs": epochs, "eval_every": eval_every, "embedding_dim": width or TEXT_WIDTH}
 
 
 def default_recipe(config: TrainConfig, task: Task) -> str | None:

@@ -99,7 +99,7 @@ def settle(
     begun = config.replace(**_before_the_data(config, start))
     task = given or open_data(begun, start)
     chosen = begun.replace(**chosen_trunk(begun, task))
-    chosen = chosen.replace(**own_preprocessing(chosen, start), **recipe_defaults(chosen, task))
+    chosen = chosen.replace(**own_preprocessing(chosen, start), **recipe_defaults(chosen, task, start))
     check_data(chosen, task)
     if known is None and "objective" not in config.given:
         chosen = chosen.replace(**_objective_of_pairs(task.train))

@@ -75,7 +75,7 @@ def build_loop(plan: Plan, *, resumed: bool = False, trains: bool = True) -> Loo
     if trains and not resumed and "augment" not in plan.asked.given and config.starts_pretrained:
         plan = with_or_without_mirror(plan, trainable.embedder, accelerator.device)
     data = TrainingData.of(plan, trainable.embedder, accelerator)
-    if config.embedding_start == "whitening" and not resumed:
+    if config.embedding_start != "random" and not resumed:
         with accelerator.main_process_first():
             start_embedding(trainable.embedder.to(accelerator.device), data.train, config)
     taught = [term for term in trainable.objective.modules() if isinstance(term, Distill)]

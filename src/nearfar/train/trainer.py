@@ -49,6 +49,7 @@ from .timing.time_limit import TimePlan
 from .watchers import ProgressLine, TensorBoard, Watcher
 
 MOST_ITEMS_AGAIN = 100_000  # of all batches together, up to which a small network is trained again at the end: a minute
+MOST_TEXTS_AGAIN = 2_000  # the same of a text model
 SHARE_FOR_AGAIN = 0.2  # of the items that are held out, from which this is worth it
 CHECK_EVERY = 10  # number of batches between checks of the loss on an accelerator, each of which synchronizes it
 
@@ -267,7 +268,11 @@ class Trainer:
         assert task.validation is not None
         config = self.loop.config
         held_out = len(task.validation) / (len(task.train) + len(task.validation))
-        is_short = self.position.step * config.batch_size <= MOST_ITEMS_AGAIN and not config.starts_pretrained
+        trained = self.position.step * config.batch_size
+        if config.starts_pretrained:
+            is_short = task.train.texts is not None and trained <= MOST_TEXTS_AGAIN
+        else:
+            is_short = trained <= MOST_ITEMS_AGAIN
         return is_short and held_out >= SHARE_FOR_AGAIN and self.timing is None and distributed.world() == 1
 
     def _train_again(self, epochs: float) -> dict[str, Tensor]:

@@ -46,6 +46,8 @@ FLAGS: dict[str, Pool] = {
 }
 """Older names of the poolings, in the order in which several are concatenated."""
 POOLS = tuple(FLAGS.values())
+WIDTHS = ("hidden_size", "d_model", "n_embd", "dim")
+"""What models call the number of features of a token in their `config.json`."""
 EMBEDDING = "sentence_embedding"
 """What sentence-transformers calls the pooled features; layers for the features of tokens are refused."""
 LARGEST_FILE = 2**20
@@ -159,6 +161,30 @@ def read_text_settings(folder: Path, options: Mapping[str, Any]) -> TextSettings
         raise TrunkError(f"{name}: {error.strerror or error}") from error
     except ValueError as error:
         raise TrunkError(f"{name}: {error}") from error
+
+
+def text_width(folder: Path, options: Mapping[str, Any]) -> int | None:
+    """Return the number of features of the text model in a folder; None if its `config.json` does not state it.
+
+    Raises
+    ------
+    TrunkError
+        As `read_text_settings`.
+    """
+    pooling = read_text_settings(folder, options).pooling or Pooling()
+    try:
+        content = _read(folder / CONFIG)
+    except (OSError, ValueError):  # refused where the model is loaded
+        return None
+    of_texts = content.get("text_config")  # of a model of images and texts
+    if isinstance(of_texts, dict):
+        content = of_texts
+    of_token = next((content[name] for name in WIDTHS if type(content.get(name)) is int), 0)
+    of_layers = [layer.out_features for layer in pooling.layers if isinstance(layer, Dense)]
+    width = of_layers[-1] if of_layers else of_token * len(pooling.modes)
+    if pooling.truncate_dim is not None:
+        width = min(width, pooling.truncate_dim)
+    return width or None
 
 
 def pooling_of(content: Any) -> Pooling:

@@ -55,8 +55,8 @@ def climb(
         Folder of the run; it must be new or empty.
     ladder : {"no", "yes", "full"}, optional
         Whether to compare the rungs before the training; "full" also trains all weights for every split. By default,
-        they are compared for images and texts with a pretrained trunk, unless `rung` or `minutes` is given: a
-        training with a time limit compares what is cheaper at its end, and has the time for itself.
+        they are compared for images with a pretrained trunk, unless `rung` or `minutes` is given: a training with a
+        time limit, or of texts, compares what is cheaper at its end, and has the time for itself.
     rung : {"auto", "frozen", "whitened", "head", "last-stage", "full"}, optional
         Rung to train. "auto" takes the one that the ladder recommends, and is the default if the rungs are compared by
         default or with "full"; otherwise the default is "full".

@@ -376,7 +376,7 @@ def _items_in_time(items: Dataset, config: TrainConfig, start: Path | None, limi
 
 
 def runs_ladder_by_default(config: TrainConfig) -> bool:
-    """Return whether the ladder is run without being requested: for images or texts, and a pretrained trunk.
+    """Return whether the ladder is run without being requested: for images and a pretrained trunk.
 
     It is not run if the config sets which weights are trained, or if there are too few classes.
     """
@@ -403,6 +403,8 @@ def default_ladder(config: TrainConfig) -> DefaultLadder:
     plan = _plan_of_ladder(config)
     task = plan.task
     if items_of(task.train) == "rows" or default_recipe(plan.config, task) is None:
+        return DefaultLadder(False)
+    if task.train.texts is not None:  # few batches are enough, and what is cheaper is compared after them
         return DefaultLadder(False)
     classes = len(task.train.classes)
     without = "The rungs from frozen features to fine-tuning are not compared before the training:"
@@ -826,6 +828,7 @@ def head_config(config: TrainConfig) -> TrainConfig:
     known: dict[str, Any] = {name: value for name, value in weights.items() if name in TrainConfig.settings()}
     if config.starts_pretrained:  # the learning rate of a pretrained trunk is too low for a layer alone
         known["lr"] = recipe("photos/frozen")["lr"]
+        known["embedding_start"] = recipe("photos/frozen")["embedding_start"]
     if "Distill(" in config.objective:  # the teacher takes images, not features
         known["objective"] = recipe("photos/frozen")["objective"]
     return config.replace(

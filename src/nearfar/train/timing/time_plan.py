@@ -419,7 +419,7 @@ def _fixed_seconds(config: TrainConfig, speed: Speed, amounts: Amounts) -> float
     """Return the seconds of all but the batches: the start of the run, the last evaluation, and what follows."""
     if config.freeze_trunk:
         features = amounts.train + amounts.unseen
-    elif config.embedding_start == "whitening":
+    elif config.embedding_start != "random":
         features = min(amounts.train, START_ITEMS)
     else:
         features = 0
