@@ -21,7 +21,7 @@ from ..quoting import count_of, quoted
 
 MOST_NOT_NUMBERS = 0.05  # largest share of words such as "unknown" in a column of numbers
 WORDS_OF_TEXTS = 3.0  # mean number of words from which cells that hardly recur are texts
-MOST_WORDS = 2000  # words of a column of texts, the most frequent ones
+VOCABULARY = 2000  # words of a column of texts, the most frequent ones
 FEWEST_RECUR = 0.2  # smallest share of cells that are among the categories of a column
 SHOWN_COLUMNS = 4  # columns that a line names
 
@@ -285,7 +285,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         from sklearn.decomposition import TruncatedSVD  # for start-up time
         from sklearn.feature_extraction.text import TfidfVectorizer
 
-        vectorizer = TfidfVectorizer(min_df=2, max_features=MOST_WORDS, **TF_IDF)
+        vectorizer = TfidfVectorizer(min_df=2, max_features=VOCABULARY, **TF_IDF)
         try:
             found = vectorizer.fit_transform(given)
         except ValueError:  # no word is in two texts

@@ -59,6 +59,9 @@ def kernel_fisher(
 class KernelFisherMetric(FromPairs, KernelMetric):
     """Find directions of the feature space of a kernel in which dissimilar pairs are farther apart than similar pairs.
 
+    All directions count the same, also those that fit the noise of few rows or of many columns: choose `n_components`
+    and `gamma` by cross-validation.
+
     Parameters
     ----------
     n_components : int, optional

@@ -134,6 +134,10 @@ def estimated(X: Array, shrinkage: float | str | None, seed: Any, freedom: int) 
 class CovarianceMetric(LabelSums):
     """Classical Mahalanobis distance, whose metric is the inverse of the (shrunk) covariance.
 
+    It ignores the classes, and gives every direction the same variance: where many columns are noise, that of noise
+    counts as much as that of the classes, and nearest neighbors become worse. Fewer rows or more columns need a larger
+    `shrinkage`.
+
     Distances between sets of points are in `nearfar.numerics.mahalanobis`.
 
     Parameters

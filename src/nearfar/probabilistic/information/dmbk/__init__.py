@@ -89,6 +89,9 @@ def shares(X: Array, labels: Ints, shrinkage: float | str) -> list[float]:
 class DMBK(FromLabels, Mahalanobis):
     """Learn a projection that spreads the classes evenly, small ones as well as large ones.
 
+    It keeps one dimension less than there are classes, and every class counts the same. With two or three classes, of
+    which one is small, much of what tells the large ones apart is lost: choose `n_components` by cross-validation.
+
     Parameters
     ----------
     n_components : int, optional

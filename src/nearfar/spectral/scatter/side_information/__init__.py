@@ -44,6 +44,9 @@ def nearest_direction(S: Array, D: Array) -> Solution:
 class SideInformationMetric(PairSums):
     """Find the direction in which similar pairs are nearest and dissimilar pairs farthest, or fit given distances.
 
+    A single direction cannot tell many classes apart: with more than two, nearest neighbors are mostly worse than those
+    of the Euclidean distance, unless distances are given.
+
     Parameters
     ----------
     n_components : int, optional
