@@ -59,7 +59,11 @@ def embedded_texts(collection: Collection, texts: Sequence[str], *, prompt: Any 
 
 
 def as_openai(rows: AnyArray, model: str, form: str) -> dict[str, Any]:
-    """Return embeddings as the API of OpenAI does: as numbers, or as float32 in base64."""
+    """Return embeddings as the API of OpenAI does: as numbers, or as float32 in base64.
+
+    >>> as_openai(np.array([[0.5, 1.0]]), "any", "float")["data"]
+    [{'object': 'embedding', 'index': 0, 'embedding': [0.5, 1.0]}]
+    """
     values: list[Any] = rows.astype("<f4").tolist()
     if form == "base64":
         values = [base64.b64encode(row.tobytes()).decode() for row in rows.astype("<f4")]
