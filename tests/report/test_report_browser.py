@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from nearfar.data.items import open_items
 from nearfar.report import Items, Other, build_report, compare, write_comparison
 from nearfar.report.search_page import Line, Near, write_search_page
 from nearfar.report.suspects_page import write_suspects
@@ -179,3 +180,21 @@ def test_decisions_on_near_duplicates_are_counted(tmp_path: Path) -> None:
     assert not console
     assert FROM_PAGE not in log
     assert "2 of 3 items are removed." in elements
+
+
+def test_a_button_plays_a_sound(tmp_path: Path) -> None:
+    soundfile = pytest.importorskip("soundfile")
+    (tmp_path / "a").mkdir()
+    wave = np.sin(np.arange(8000) / 5).astype(np.float32)
+    for name in ("one", "two"):
+        soundfile.write(tmp_path / "a" / f"{name}.wav", wave, 16000)
+    sounds = open_items(str(tmp_path / "a"))
+    shown = Items(np.eye(2), sounds.labels, sounds.classes, sounds.names, read=sounds.read)
+    lines = [Line(Near(0, ""), [Near(1, "0.1")])]
+    page = write_search_page(tmp_path / "page.html", lines, shown, title="t", note="n")
+    elements, console, log = load(page, tmp_path)
+    assert not console
+    assert FROM_PAGE not in log
+    assert re.findall(r'<button type="button" class="play" aria-label="(Play [^"]*)">▶</button>', elements) == [
+        f"Play {name}" for name in sounds.names
+    ]

@@ -197,6 +197,8 @@ def _source(
             whole = {**whole, "label": [str(image) for image in whole["path"]]}
     place = _place(path, whole, label, unlabeled)
     whole, left_out = _labeled(whole, place) if skip_bad and unlabeled is None else (whole, ())
+    if texts is not None and label is None:
+        left_out = (*left_out, *_shared_texts(texts, whole["label"]))
     if place is not None:
         column = whole[place]
     else:
@@ -489,6 +491,20 @@ def _texts_of_pairs(path: Path, table: Table) -> NDArray[np.str_]:
             missing = "text"
         raise DataError(f"{path}: has no column '{missing}', which pairs of images and texts need; {_show(table)}")
     return np.array(_texts(path, table[column]), dtype=np.str_)
+
+
+def _shared_texts(texts: NDArray[np.str_], classes: Sequence[Any]) -> list[str]:
+    """Return a note on texts that belong to images of several classes, each of which is a miss for the others."""
+    of: dict[str, set[str]] = {}
+    for text, name in zip(texts.tolist(), classes, strict=False):
+        of.setdefault(text, set()).add(str(name))
+    shared = [text for text, names in of.items() if len(names) > 1]
+    if not shared:
+        return []
+    return [
+        f"{count_of(len(shared), 'text')} of several classes ({some(shared, 2)}), which count as misses for each other; "
+        "a column label may join them"
+    ]
 
 
 def _texts(path: Path, column: Sequence[Any], advice: str = "") -> list[str]:
