@@ -159,7 +159,11 @@ def test_inspection_reads_captions_and_a_level_is_no_column_without_use(birds, t
     for place in range(8):
         Image.new("RGB", (8, 8), (place, 0, 0)).save(tmp_path / f"{place}.png")
     table = write(tmp_path / "captions.csv", ["path", "text"], [[f"{place}.png", f"red {place}"] for place in range(8)])
-    assert inspect_data(table).protocol
+    found = inspect_data(table)
+    assert found.protocol
+    assert not any("only one image" in remark for remark in found.remarks)
+    write(tmp_path / "captions.csv", ["path", "text"], [[f"{place}.png", f"red {place // 2}"] for place in range(8)])
+    assert "4 texts of several classes (red 0, red 1, ... (4 in all)), which count as" in inspect_data(table).protocol
     levels = read_levels([birds], "species", ["genus"])
     task = open_task(birds, label="species")
     assert "columns not used: genus" in task.protocol

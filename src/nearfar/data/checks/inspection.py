@@ -450,6 +450,8 @@ def remarks_on_classes(found: Inspection, task: Task) -> Iterator[str]:
     if alike and CLOSED not in task.protocol:
         clause = about_spelling(alike)
         yield f"{clause[0].upper()}{clause[1:]}: if they are the same classes, write their names alike."
+    if task.train.are_pairs:  # an image finds its text
+        return
     alone = any(part.role == "all" for part in found.parts)
     for role, part in parts_by_role(task, alone).items():
         lone = [part.classes[c] for c in np.flatnonzero(part.class_counts == 1)]

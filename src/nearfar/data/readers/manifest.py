@@ -501,10 +501,8 @@ def _shared_texts(texts: NDArray[np.str_], classes: Sequence[Any]) -> list[str]:
     shared = [text for text, names in of.items() if len(names) > 1]
     if not shared:
         return []
-    return [
-        f"{count_of(len(shared), 'text')} of several classes ({some(shared, 2)}), which count as misses for each other; "
-        "a column label may join them"
-    ]
+    which = f"{count_of(len(shared), 'text')} of several classes ({some(shared, 2)})"
+    return [f"{which}, which count as misses for each other; a column label may join them"]
 
 
 def _texts(path: Path, column: Sequence[Any], advice: str = "") -> list[str]:
