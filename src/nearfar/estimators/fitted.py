@@ -78,7 +78,7 @@ class Fitted(BaseEstimator):
     @property
     def takes(self) -> tuple[str, ...]:
         """Kinds of items that `embed` takes: rows and images of one size, whose pixels are rows; or tables of cells."""
-        return ("row", "image") if self.encoder is None else ("row", "table")
+        return ("row", "table") if hasattr(self, "table_encoding_") else ("row", "image")
 
     @property
     def encoder(self) -> TableEncoder | None:

@@ -240,7 +240,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         """
         if least is None:
             least = 2 if reset else 1
-        if not reset and self.encoder is not None:
+        if not reset and "table" in self.takes:
             return self._encoded_rows(X, least)
         if issparse(X) and not self._takes_sparse:
             raise TypeError(self._sparse_refusal(X.shape))
