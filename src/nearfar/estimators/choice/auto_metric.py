@@ -77,8 +77,8 @@ class AutoMetric(FromLabels, Mahalanobis):
 
     Notes
     -----
-    Folds of few rows choose by chance between learners that are about as good. The rule of one standard error is that of Breiman, Friedman, Olshen & Stone, Classification and Regression Trees,
-    1984.
+    Folds of few rows choose by chance between learners that are about as good. The rule of one standard error is that
+    of Breiman, Friedman, Olshen & Stone, Classification and Regression Trees, 1984.
 
     Examples
     --------
