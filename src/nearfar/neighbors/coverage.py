@@ -24,9 +24,9 @@ COVERED_CELLS = 1 << 24  # squared distances in float64 that are computed at a t
 AGAIN = (
     64  # rows whose decrease is computed again at a time: a product of few rows costs as much per row as one of many
 )
-EXACT = 8  # rows whose decrease is computed in float64 at a time
-SIDE = 512  # of square blocks in float32, which stay in the cache between the product and the sum
-ROUNDING = 2.0**-24  # relative error of one operation in float32
+DECIDED = 8  # rows whose decrease is computed in float64 at a time
+BLOCK_ROWS = 512  # of square blocks in float32, which stay in the cache between the product and the sum
+FLOAT32_ERROR = 2.0**-24  # relative error of one operation in float32
 
 
 def representatives(
@@ -127,11 +127,11 @@ class Decreases:
         # open_y - |x - y|^2 = (2 x, 1, -|x|^2) . (y, open_y - |y|^2, 1)
         self.left = np.hstack([2 * points, ones, -squares[:, None]]).astype(np.float32)
         self.right = np.hstack([points, (open_squares - squares)[:, None], ones]).astype(np.float32)
-        self.error = (d + 6) * ROUNDING  # of this product, relative to the sum of the sizes of its terms
+        self.error = (d + 6) * FLOAT32_ERROR  # of this product, relative to the sum of the sizes of its terms
         self.bounds = np.empty(n)
         with stage("comparing", n) as done:
-            for start in range(0, n, SIDE):
-                block = np.arange(start, min(start + SIDE, n))
+            for start in range(0, n, BLOCK_ROWS):
+                block = np.arange(start, min(start + BLOCK_ROWS, n))
                 self.bounds[block] = self.at_most(block)
                 done(len(block))
 
@@ -140,7 +140,7 @@ class Decreases:
         found = np.zeros(len(block))
         left = self.left[block]
         weights = self.weights.astype(np.float32)
-        wide = SIDE * SIDE // max(len(block), 1)
+        wide = BLOCK_ROWS * BLOCK_ROWS // max(len(block), 1)
         for start in range(0, len(self.right), wide):
             part = slice(start, start + wide)
             table = left @ self.right[part].T
@@ -150,7 +150,7 @@ class Decreases:
         # the sum of w_y (2 |x| |y| + |open_y - |y|^2| + |x|^2) over y
         sizes = 2 * lengths[block] * (self.weights @ lengths)
         sizes += self.weights @ np.abs(self.open_squares - self.squares) + self.squares[block] * self.weights.sum()
-        result: Array = found * (1 + (wide + 2) * ROUNDING) + self.error * sizes
+        result: Array = found * (1 + (wide + 2) * FLOAT32_ERROR) + self.error * sizes
         return result
 
     def largest(self) -> int:
@@ -159,7 +159,7 @@ class Decreases:
         bounded = np.zeros(n, dtype=np.bool_)
         exact = np.zeros(n, dtype=np.bool_)
         step = min(AGAIN, n)
-        few = min(EXACT, n, max(1, COVERED_CELLS // n))
+        few = min(DECIDED, n, max(1, COVERED_CELLS // n))
         while True:
             best = int(self.bounds.argmax())
             if exact[best]:
