@@ -55,7 +55,7 @@ def main() -> None:
     for table, rows in tables(arguments).items():
         for form, (X, y) in forms(*rows).items():
             parts = [*folds(X, y)]
-            plain = np.mean([score(None, *part) for part in parts])
+            plain = float(np.mean([score(None, *part) for part in parts]))
             for learner, gains in found.items():
                 reached = limited(learner, parts, arguments.seconds)
                 if reached is not None:
