@@ -64,6 +64,7 @@ def learned(learner, y):
         return learner.fit(X, y).transform(X)
 
 
+HOT = LABELS[:, None] == np.arange(LABELS.max() + 1)
 DEEP = torch.as_tensor(X, dtype=torch.float32)
 USES = {
     "ami": lambda y, g: evaluation.ami(y, g),
@@ -76,6 +77,7 @@ USES = {
     "hard_negatives": lambda y, g: evaluation.hard_negatives(X, y),
     "identify": lambda y, g: evaluation.identify(X, y, gallery=X[LABELS < 3], gallery_labels=LABELS[LABELS < 3]),
     "joint_error": lambda y, g: evaluation.joint_error(X, y, X + 1, y),
+    "label_set_scores": lambda y, g: evaluation.label_set_scores(X, HOT, groups=g).map_at_r,
     "map_at_r": lambda y, g: evaluation.map_at_r(X, y),
     "mean_average_precision": lambda y, g: evaluation.mean_average_precision(X, y),
     "mrr": lambda y, g: evaluation.mrr(X, y),

@@ -14,6 +14,7 @@ pytest.importorskip("soundfile")
 pytest.importorskip("resource")
 pytestmark = pytest.mark.slow
 
+from nearfar.data import cells
 from nearfar.data.items import open_items
 from nearfar.data.readers import arrays, manifest, parquet
 from nearfar.io import untrusted as reading
@@ -100,11 +101,12 @@ def metadata_that_do_not_fit(monkeypatch):
 def integers_without_end(monkeypatch):
     put_back(
         monkeypatch,
-        manifest,
-        "_numbers",
+        cells,
+        "numbers_in",
         old="    except OverflowError:  # integers",
         new="    except KeyError:  # integers",
     )
+    monkeypatch.setattr(manifest, "numbers_in", cells.numbers_in)
     return {"json lines"}
 
 

@@ -433,14 +433,14 @@ def test_a_root_that_does_not_fit_is_refused_in_one_line(tmp_path, changes, mess
 @pytest.mark.parametrize(
     ("kind", "data", "message"),
     [
-        (NAMES, b"", "texts that are shorter"),
-        (NAMES, b"\xff" * 8, "texts that are shorter"),
+        (NAMES, b"", "fewer texts than their number"),
+        (NAMES, b"\xff" * 8, "fewer texts than their number"),
         (NAMES, b"\x06\0\0\0" + bytes(24) + b"x", "texts that do not end"),
         (NAMES, b"\x06\0\0\0" + bytes(24), "'' occurs more than once"),
         (NAMES, b"\x01\0\0\0\x01\0\0\0\xff", "it has 6 items of 1 names"),
         (VECTORS, b"123", "buffer size"),
         (VECTORS, np.full((6, D), np.nan, dtype="<f4").tobytes(), "NaN"),
-        (LABELS, b"", "texts that are shorter"),
+        (LABELS, b"", "fewer texts than their number"),
         (16, b"12345678", "a column has 1 values, not 6"),
         (16, np.full(6, np.inf).tobytes(), "holds infinity"),
         (collection_file.GONE, b"\x09\0", "out of bounds"),
