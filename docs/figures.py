@@ -294,9 +294,10 @@ class Gain(NamedTuple):
 
 
 def best_of_families(page: str, many: int = 10) -> list[Gain]:
-    """Read the table of the page `which.md`: the learner of the largest mean of each family, the largest first."""
+    """Read the last table of the page `which.md`: the learner of the largest mean of each family, the largest first."""
+    table = page.partition("## All learners")[2]
     found: dict[str, Gain] = {}
-    for name, *numbers in re.findall(r"^\| `(\w+)`[^|]*\| ([-+.\d]+) \| ([-+.\d]+) \| ([-+.\d]+) \|", page, re.M):
+    for name, *numbers in re.findall(r"^\| `(\w+)`[^|]*\| ([-+.\d]+) \| ([-+.\d]+) \| ([-+.\d]+) \|", table, re.M):
         family = BY_NAME[name].at.split("/")[1]
         gain = Gain(name, family, *map(float, numbers))
         if family not in found or gain.mean > found[family].mean:

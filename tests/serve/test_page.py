@@ -225,7 +225,7 @@ def test_the_description_of_the_api_is_shown(build, browser):
         browser.open(f"http://127.0.0.1:{port}/?token=a-token-of-some-length", 390, 900)
         browser.wait_for("document.querySelectorAll('.card').length === 24")
         browser.open(f"http://127.0.0.1:{port}/docs", 390, 900)
-        browser.wait_for("document.querySelectorAll('.operation').length === 9")
+        browser.wait_for("document.querySelectorAll('.operation').length === 12")
         assert browser.run(WIDE) <= 0
         assert not browser.complaints()
         picture(browser, "api-390")
