@@ -135,6 +135,11 @@ def test_frames_give_what_columns_give():
     assert pipeline.transform(frame).shape[0] == 80
 
 
+def one_of(plain, kind):
+    """The first saved column of a kind."""
+    return next(column for column in plain["columns"] if column["kind"] == kind)
+
+
 def test_what_is_saved_encodes_the_same():
     encoder = TableEncoder().fit(COLUMNS)
     plain = json.loads(json.dumps(encoder.as_plain()))
@@ -147,9 +152,32 @@ def test_what_is_saved_encodes_the_same():
         {**plain, "columns": [{**plain["columns"][0], "kind": "code"}]},
         {**plain, "columns": [{**plain["columns"][0], "scale": 0.0}]},
         {**plain, "settings": {"max_categories": 3, "more": 1}},
+        *(
+            {**plain, "columns": [{**column, **hostile}]}
+            for column, hostiles in (
+                (one_of(plain, "numbers"), ({"fill": 10**400}, {"center": "1"}, {"name": ["x"]}, {"missing": 1.5})),
+                (one_of(plain, "dates"), ({"written": "%d%d"}, {"scale": True})),
+                (
+                    one_of(plain, "categories"),
+                    ({"categories": ["a"], "others": False}, {"others": 10**9}, {"categories": [["a"], "b"]}),
+                ),
+                (
+                    one_of(plain, "texts"),
+                    ({"words": {"a": 0}}, {"words": ["a", "a"]}, {"components": [[1.0], [2.0, 3.0]]}),
+                ),
+            )
+            for hostile in hostiles
+        ),
     ):
         with pytest.raises(ValueError, match="the encoding of its table is damaged"):
             TableEncoder.restored(damaged)
+
+
+def test_many_categories_of_a_stranger_fill_no_memory():
+    """A file of 2 MB may name so many that the vertices of their simplex would take 300 GB."""
+    column = {"kind": "categories", "name": "a", "categories": [str(k) for k in range(200_000)], "others": True}
+    encoder = TableEncoder.restored({"settings": {}, "columns": [column]})
+    assert encoder.transform({"a": ["7"]}).nonzero()[1].tolist() == [7]
 
 
 def test_a_table_without_columns_to_learn_from_is_refused():

@@ -114,3 +114,14 @@ def test_what_an_interrupted_index_has_embedded_is_not_used_for_other_items(home
     found = index.open(out).in_memory()
     assert np.allclose(found.embeddings[::-1], np.load(home / "file.npz")["embeddings"], atol=1e-5)
     assert not from_parts.kept_beside(out).exists()
+
+
+def test_a_folder_of_embeddings_that_has_the_name_of_what_is_kept_is_not_lost(home, tmp_path):
+    out = tmp_path / "x.index"
+    own = from_parts.kept_beside(out)
+    embed_in_parts(home / "rca.safetensors", str(home / "rows.npz"), own, part_size=20)
+    index.build(own, None, out)
+    assert from_parts.holds_parts(own)
+    (own / "notes.txt").write_text("mine")
+    from_parts.remove_kept(home / "rca.safetensors", out)
+    assert [file.name for file in own.iterdir()] == ["notes.txt"]

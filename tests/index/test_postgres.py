@@ -154,6 +154,31 @@ def test_texts_never_become_a_part_of_a_statement(postgres, products):
         assert store.count("shop == '%s'") == 1
 
 
+def test_names_of_types_and_columns_of_strangers_never_become_a_part_of_a_statement_or_a_message(postgres):
+    collection = pytest.importorskip("nearfar.serve.collection")
+    name = postgres.partition("#")[2]
+    kind = f'"text, id = (SELECT 7) FROM (SELECT 1) x; DROP TABLE {name}; --"'[:65]
+    sql(
+        postgres,
+        "CREATE EXTENSION IF NOT EXISTS vector",
+        f"CREATE TYPE {kind} AS ENUM ('a', 'b')",
+        f'CREATE TABLE TABLE_NAME (id int PRIMARY KEY, class {kind}, price float8, near vector(4), "a\nb" vector(4))',
+        f"INSERT INTO TABLE_NAME VALUES (1, 'a', 'Infinity', '{ROWS[0].tolist()}')",
+    )
+    for address in (postgres, f"{postgres}?vector=near&label=none"):
+        with pytest.raises(ValueError, match=r"near") as error:
+            nearfar.index.open(address)
+        assert "\n" not in str(error.value)
+    with nearfar.index.open(f"{postgres}?vector=near&label=class", "w") as store:
+        store.add(records_of(ROWS[1:3], ["1", "2"], labels=["b", "a"]))
+        found = store.search(ROWS[1:2], 2)
+        assert found.names.tolist() == [["1", "2"]]
+        assert found.records.labels.tolist() == ["b", "a"]
+        assert collection.item_as_dict(found.records, 0, str)["columns"] == {"price": None}  # JSON has no infinity
+    assert sql(postgres, "SELECT id FROM TABLE_NAME ORDER BY id") == [(1,), (2,)]
+    sql(postgres, "DROP TABLE TABLE_NAME", f"DROP TYPE {kind}")
+
+
 def test_a_state_that_others_have_changed_is_refused(postgres):
     create(postgres, items(["a"], columns={"price": [1.0]})).close()
     name = postgres.partition("#")[2]
@@ -167,6 +192,8 @@ def test_a_state_that_others_have_changed_is_refused(postgres):
         "replace(state, '\"cosine\"', '\"near\"')",
         "replace(state, '\"count\": 1', '\"count\": -1')",
         "replace(state, '\"about\": {}', '\"about\": 3')",
+        "replace(state, '\"cosine\"', '[]')",
+        'replace(state, \'"about": {}\', \'"about": {}, "chosen": {"id": []}\')',
     ):
         (state,) = sql(postgres, f"SELECT state FROM nearfar_collections WHERE name = '{name}'")[0]
         sql(postgres, change.format(wrong))
@@ -196,6 +223,10 @@ def test_a_password_is_never_shown(postgres):
     for place in ("host/db", "host#x", "host/db#a b"):
         with pytest.raises(ValueError, match=r"^address of PostgreSQL: ") as error:
             nearfar.index.open(f"postgresql://me:secret@{place}")
+        assert "secret" not in str(error.value)
+    for password, coded in (("a/b#secret", "%23 for #"), ("secret/b?c", "%3F for ?")):
+        with pytest.raises(ValueError, match=r"^address of PostgreSQL: .*write " + re.escape(coded)) as error:
+            nearfar.index.open(f"postgresql://me:{password}@host/db#x")
         assert "secret" not in str(error.value)
     with pytest.raises(ValueError, match=r"^postgresql://me@host/shop#x is an index; expected ") as error:
         nearfar.data.open_items("postgresql://me:secret@host/shop#x")

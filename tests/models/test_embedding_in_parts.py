@@ -3,6 +3,7 @@
 import errno
 import itertools
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ pytest.importorskip("pyarrow")
 
 from nearfar import RCA
 from nearfar.data import open_items
+from nearfar.data.blocks import open_blocks
 from nearfar.data.dataset import DataError
 from nearfar.io import atomic_files
 from nearfar.models import embedding_in_parts
@@ -467,6 +469,24 @@ def test_a_damaged_manifest_ends_in_one_line(home, whole, tmp_path, text):
     (out / "embeddings.json").write_text(changed.get(text, text))
     with pytest.raises(DataError, match=r"embeddings.json: not a readable manifest of embeddings \([^\n]*\)$"):
         open_items(str(out))
+
+
+def test_numbers_of_a_stranger_in_a_manifest_fill_no_memory(home, tmp_path):
+    out = tmp_path / "out"
+    written(home, out)
+    manifest = out / "embeddings.json"
+    right = manifest.read_text()
+    for part_size, message in (
+        (1, "1,099,511,627,773 of 1,099,511,627,776 parts are missing (part-00003.parquet, part-00004.parquet, part-0"),
+        (2**40, "unpacks to"),
+    ):
+        changed = right.replace('"count": 50', f'"count": {2**40}').replace(
+            '"part_size": 20', f'"part_size": {part_size}'
+        )
+        manifest.write_text(changed)
+        for read in (open_items, open_blocks):
+            with pytest.raises(DataError, match=re.escape(message)):
+                read(str(out))
 
 
 def test_links_out_of_the_folder_are_not_followed(home, tmp_path):

@@ -368,3 +368,11 @@ def test_a_folder_for_sentence_transformers_is_written_wholly_or_not_at_all(runs
     assert "--overwrite" in said
     assert run(capsys, monkeypatch, "export", runs / "texts", "-o", out, "--overwrite")[0] == 0
     assert [file.name for file in tmp_path.iterdir()] == ["model"]
+    (out / "mine.txt").write_text("mine")
+    with pytest.raises(ValueError, match=r"has other files \('mine.txt'\), which would be lost"):
+        sentence_folder.export_sentence_transformers(runs / "texts", out, overwrite=True)
+    assert (out / "mine.txt").read_text() == "mine"
+    link = tmp_path / "link"
+    link.symlink_to(out)
+    with pytest.raises(ValueError, match="is a link"):
+        sentence_folder.export_sentence_transformers(runs / "texts", link, overwrite=True)

@@ -1,6 +1,7 @@
 """Writes over HTTP, batches of queries, words, and embeddings as the API of OpenAI has them."""
 
 import base64
+import json
 from io import BytesIO
 from types import SimpleNamespace
 
@@ -96,9 +97,20 @@ def test_a_change_that_does_not_fit_changes_nothing(client, folder):
         ({"items": []}, 400, "items: expected at least one"),
         ({"items": [good] * 1001}, 400, "items: expected up to 1,000, got 1,001"),
         ({}, 400, "items: is missing"),
+        (
+            {"items": [{**good, "columns": {f"c{k}": 1 for k in range(1001)}}]},
+            400,
+            "columns: expected up to 1,000, got 1,001",
+        ),
     ):
         answer = client.post("/api/add", json=body)
         assert (answer.status_code, message in answer.json()["error"]) == (status, True), answer.text
+    for path, body in (
+        ("/api/add", {"items": [{**good, "\ud800": 1}]}),
+        ("/v1/embeddings", {"input": "a", "model": "\ud800"}),
+    ):
+        answer = client.post(path, content=json.dumps(body), headers={"content-type": "application/json"})
+        assert (answer.status_code, "the body has half of a character" in answer.json()["error"]) == (400, True)
     assert posted(client, "/api/remove", {"names": "a"}, 400)["error"] == "names: expected a list, got 'a'"
     assert (folder / "colors.index").read_bytes() == before
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,7 +13,7 @@ from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
-from ..data.cells import as_cells, days_in, formats_of, is_empty, number_in
+from ..data.cells import FORMATS_OF_DATES, as_cells, days_in, formats_of, is_empty, number_in
 from ..data.dataset import ArrayReader, DataError, Dataset, some
 from ..numerics import checks
 from ..numerics.types import AnyArray, Array
@@ -85,8 +85,12 @@ class CategoryColumn:
         unknown = c - 1 if self.others else c  # a new category counts as missing if there are no others
         code = np.array([c if is_empty(cell) else place.get(str(cell), unknown) for cell in cells], dtype=np.intp)
         last = (1 - c**0.5) / (c - 1)
-        vertices = np.vstack([np.eye(c - 1), np.full((1, c - 1), last)])
-        return np.vstack([vertices, vertices.mean(axis=0)])[code]
+        found = np.zeros((len(cells), c - 1))
+        unit = code < c - 1
+        found[unit, code[unit]] = 1.0
+        found[code == c - 1] = last
+        found[code == c] = (1 + last) / c
+        return found
 
     def outputs(self) -> list[str]:
         return [f"{self.name}_{category}" for category in self.categories[: len(self.categories) + self.others - 1]]
@@ -415,18 +419,14 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         """
         try:
             encoder = cls(**plain["settings"])
-            columns = [
-                KINDS[about["kind"]](**{k: v for k, v in about.items() if k != "kind"}) for about in plain["columns"]
-            ]
+            columns = [restored_column(about) for about in plain["columns"]]
             encoder.columns_ = columns
             encoder.n_features_in_ = len(columns)
             encoder.feature_names_in_ = np.array([column.name for column in columns], dtype=object)
-            if any(isinstance(column, NumberColumn) and not column.scale > 0 for column in columns):
-                raise ValueError("scale must be above 0")
             one_row = {column.name: np.full(1, None, dtype=object) for column in columns}
             if not np.isfinite(encoder.transform(one_row)).all():
                 raise ValueError("its numbers are not finite")
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
             raise ValueError(f"the encoding of its table is damaged: {quoted(str(error))}") from error
         return encoder
 
@@ -436,6 +436,40 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         tags.input_tags.string = True
         tags.input_tags.categorical = True
         return tags
+
+
+def restored_column(about: Mapping[str, Any]) -> Column:
+    """Return the column that a file describes; raise a ValueError if it is none that `TableEncoder.fit` makes."""
+    kind = KINDS[about["kind"]]
+    column: Column = kind(**{name: value for name, value in about.items() if name != "kind"})
+    for one in fields(kind):
+        if not FITS[str(one.type)](getattr(column, one.name)):
+            raise ValueError(f"{one.name}: expected {one.type}, got {quoted(getattr(column, one.name))}")
+    if isinstance(column, NumberColumn) and not column.scale > 0:
+        raise ValueError("scale must be above 0")
+    if isinstance(column, DateColumn) and column.written not in FORMATS_OF_DATES:
+        raise ValueError(f"written: expected one of {', '.join(FORMATS_OF_DATES)}, got {quoted(column.written)}")
+    if isinstance(column, CategoryColumn) and len(set(column.categories)) + column.others < 2:
+        raise ValueError("categories: expected two or more")
+    if isinstance(column, TextColumn) and {len(row) for row in (column.idf, *column.components)} != {len(column.words)}:
+        raise ValueError("words: expected as many as idf and components have")
+    return column
+
+
+def _is_list_of(kind: type) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and all(type(one) is kind for one in value)
+
+
+FITS: dict[str, Callable[[Any], bool]] = {
+    "str": lambda value: type(value) is str,
+    "int": lambda value: type(value) is int,
+    "bool": lambda value: type(value) is bool,
+    "float": lambda value: type(value) is float,
+    "list[str]": _is_list_of(str),
+    "list[float]": _is_list_of(float),
+    "list[list[float]]": lambda value: isinstance(value, list) and all(map(_is_list_of(float), value)),
+}
+"""Whether a value of a file is one of the type of a field."""
 
 
 def columns_of(X: Any, least: int = 1) -> dict[str, NDArray[Any]]:

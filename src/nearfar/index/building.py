@@ -138,7 +138,7 @@ def build(
             line = new_from_parts(source, out, distance, about)
         else:
             line = write_items(source, data, out, **how)
-        remove_kept(out)
+        remove_kept(source, out)
         return line + built_graph(out) if graph else line
 
 

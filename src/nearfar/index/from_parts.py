@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -11,7 +11,8 @@ from ..data import Dataset
 from ..data.blocks import blocks_of, open_blocks
 from ..data.items import flat_rows
 from ..extras import is_installed
-from ..io.part_files import check_place, holds_parts
+from ..io.part_files import check_place, holds_parts, is_ours
+from ..io.sources import MODELS, kind_of
 from ..io.uris import is_address, is_folder
 from ..models import Model
 from ..models.embedding_in_parts import PART_SIZE, manifest_of, rows_in_parts, write_missing_parts
@@ -88,12 +89,15 @@ def embedded_beside(out: Path, model: Model | None, source: Path, items: Dataset
     return rows_in_parts(folder, manifest)
 
 
-def remove_kept(out: Path) -> None:
-    """Remove what `embedded_beside` has kept, after the index was written."""
+def remove_kept(source: Path, out: Path) -> None:
+    """Remove what `embedded_beside` has kept, after the index of a model was written; other files stay."""
     folder = kept_beside(out)
-    if holds_parts(folder):
-        with suppress(OSError):
-            shutil.rmtree(folder)
+    if kind_of(source) not in MODELS or not holds_parts(folder) or folder.is_symlink():
+        return
+    with suppress(OSError):
+        for name in filter(is_ours, os.listdir(folder)):
+            (folder / name).unlink()
+        folder.rmdir()
 
 
 def kept_beside(out: Path) -> Path:

@@ -362,7 +362,10 @@ class PostgresStore(DatabaseStore):
         columns.append(SQL("{} vector").format(Identifier(table.vector.name)))
         self._connection.execute(SQL("CREATE TEMP TABLE {} ({}) ON COMMIT DROP").format(new, SQL(", ").join(columns)))
         copy_in(self._connection, new, table, records)
-        cells = [SQL("new.{}::{}").format(Identifier(field.name), SQL(field.type)) for field in [*fields, table.vector]]
+        cells = [
+            SQL("new.{}::{}").format(Identifier(field.name), Identifier(field.type))
+            for field in [*fields, table.vector]
+        ]
         places = [Identifier(field.name) for field in [*fields, table.vector]]
         same = SQL("old.{} = {}").format(Identifier(table.id.name), cells[0])
         changed = [SQL("{} = {}").format(place, cell) for place, cell in zip(places[1:], cells[1:], strict=True)]
@@ -579,12 +582,12 @@ def _state_of(connection: psycopg.Connection[Any], address: DatabaseAddress) -> 
     if not _is_table(connection, states):
         return None
     found = connection.execute(
-        SQL("SELECT state FROM {} WHERE name = %s").format(states), [address.collection.rpartition(".")[2]]
+        SQL("SELECT state::text FROM {} WHERE name = %s").format(states), [address.collection.rpartition(".")[2]]
     ).fetchone()
     if found is None:
         return None
     try:
-        state = parse_json(found[0])
+        state = parse_json(found[0] or "")
     except ValueError as error:
         raise ValueError(f"{address}: damaged ({shorten(str(error), PATH)}); make the index again") from None
     if not isinstance(state, dict) or state.get("format") != FORMAT:
@@ -599,8 +602,9 @@ def _fits(state: Mapping[str, Any]) -> bool:
     about = state.get("about")
     numbers = [state.get(name) for name in ("change", *(("dimensions", "count") if state.get("own") else ()))]
     columns = state.get("columns") if state.get("own") else {}
+    chosen = state.get("chosen", {})
     return (
-        state.get("distance") in OPERATORS
+        state.get("distance") in [*OPERATORS]  # it may be a list, which has no hash
         and state.get("engine") in ("", *ENGINES)
         and state.get("labels") in ("", "number", "text")
         and type(state.get("own")) is bool
@@ -610,7 +614,8 @@ def _fits(state: Mapping[str, Any]) -> bool:
         and all(COLUMN_NAME.fullmatch(name) and kind in ("number", "text") for name, kind in columns.items())
         and isinstance(about, dict)
         and all(isinstance(value, str) for value in about.values())
-        and isinstance(state.get("chosen", {}), dict)
+        and isinstance(chosen, dict)
+        and all(isinstance(value, str) for value in chosen.values())
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from psycopg import Connection
 from psycopg.sql import SQL, Composable, Identifier, Placeholder
 
+from ..data.dataset import some
 from ..io.uris import DatabaseAddress
 from ..numerics.types import AnyArray
 from ..quoting import quoted
@@ -35,6 +36,7 @@ MOST_DIMENSIONS = 2000  # of vectors that HNSW can index
 OPERATORS = {"cosine": "<=>", "euclidean": "<->", "sqeuclidean": "<->"}
 OPERATOR_CLASSES = {"cosine": "cosine_ops", "euclidean": "l2_ops", "sqeuclidean": "l2_ops"}
 SIGNS = string.punctuation.replace("%", "")  # PostgreSQL divides words there by itself
+NAMED_COLUMNS = 20  # names of columns in a message
 LONGEST_IDENTIFIER = 63  # characters; PostgreSQL cuts what is longer
 SYSTEM_COLUMNS = ("tableoid", "xmin", "cmin", "xmax", "cmax", "ctid")
 
@@ -242,7 +244,7 @@ def existing_table(connection: Connection[Any], address: DatabaseAddress, chosen
     if not vectors:
         raise ValueError(f"{address} is not a collection of nearfar: its table has no column of vectors")
     if vector not in vectors:
-        there = f"its columns of vectors are {', '.join(vectors)}"
+        there = f"its columns of vectors are {shown_names(vectors)}"
         raise ValueError(f"{address}: name the column of the embeddings, as in #{address.collection}?vector=; {there}")
     key = chosen.get("id") or _primary_key(connection, address)
     if types.get(key, ("", 0))[0] not in KEYS:
@@ -251,7 +253,7 @@ def existing_table(connection: Connection[Any], address: DatabaseAddress, chosen
         )
     label = chosen.get("label") or ("label" if types.get("label", ("", 0))[0] in (*TEXTS, *NUMBERS) else "")
     if label and label not in types:
-        raise ValueError(f"{address}: there is no column {quoted(label)} of classes; there are {', '.join(types)}")
+        raise ValueError(f"{address}: there is no column {quoted(label)} of classes; there are {shown_names(types)}")
     columns = {}
     for column, (kind, _) in types.items():
         plain = COLUMN_NAME.fullmatch(column) and column not in (*RESERVED, key, vector, label)
@@ -268,6 +270,11 @@ def existing_table(connection: Connection[Any], address: DatabaseAddress, chosen
         label=TableColumn(label, types[label][0], "text") if label else None,
         columns=columns,
     )
+
+
+def shown_names(columns: Iterable[str]) -> str:
+    """Return names of columns of a table that others made for a message: some of them, on one line."""
+    return some([name if name.isprintable() else quoted(name) for name in columns], NAMED_COLUMNS)
 
 
 def identifier(address: DatabaseAddress, table: str = "") -> Identifier:

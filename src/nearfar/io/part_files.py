@@ -19,6 +19,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, fields
 from hashlib import sha256
+from itertools import islice
 from math import ceil
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,6 +39,7 @@ KEY = b"nearfar"
 """Entry in the metadata of a Parquet file: the key of its manifest and the number of the part."""
 LARGEST_COUNT = 2**40
 LONGEST_EMBEDDING = 2**20
+SHOWN_PARTS = 3  # missing ones that a message names
 TEXTS = ("name", "label", "group")
 
 
@@ -238,25 +240,33 @@ def _is_whole(folder: Path, manifest: Manifest, number: int) -> bool:
         return False
 
 
-def missing_note(missing: Sequence[int], parts: int) -> str:
-    """Return a clause that names the parts that are missing.
+def missing_note(missing: Sequence[int], parts: int, count: int | None = None) -> str:
+    """Return a clause that names the parts that are missing, or the first of `count` such parts.
 
     >>> missing_note([1], 3)
     '1 of 3 parts is missing (part-00001.parquet)'
     """
-    names = ", ".join(part_name(number) for number in missing[:3])
-    if len(missing) > 3:
+    count = len(missing) if count is None else count
+    names = ", ".join(part_name(number) for number in missing[:SHOWN_PARTS])
+    if count > SHOWN_PARTS:
         names += ", ..."
-    verb = "is" if len(missing) == 1 else "are"
-    return f"{len(missing):,} of {count_of(parts, 'part')} {verb} missing ({names})"
+    verb = "is" if count == 1 else "are"
+    return f"{count:,} of {count_of(parts, 'part')} {verb} missing ({names})"
 
 
 def check_complete(folder: Path, manifest: Manifest) -> None:
-    """Raise a ValueError that names the parts that are missing."""
-    missing = sorted(set(range(manifest.parts)) - set(parts_in(folder)))
-    if missing:
+    """Raise a ValueError that names the parts that are missing, or if they are too small for what they should hold."""
+    there = {number for number in parts_in(folder) if number < manifest.parts}
+    if len(there) < manifest.parts:
+        # a manifest of a stranger may have any number of parts, so that no list of them is made
+        first = [*islice((number for number in range(manifest.parts) if number not in there), SHOWN_PARTS + 1)]
         again = "`nearfar embed` with the same arguments writes them"
-        raise ValueError(f"{folder}: {missing_note(missing, manifest.parts)}; {again}")
+        raise ValueError(f"{folder}: {missing_note(first, manifest.parts, manifest.parts - len(there))}; {again}")
+    try:
+        size = sum(os.stat(folder / part_name(number)).st_size for number in there)
+        check_expansion(4 * manifest.count * manifest.dimensions, size)
+    except OSError as error:
+        raise ValueError(f"{folder}: not a readable folder of embeddings ({error})") from error
 
 
 def write_part(folder: Path, manifest: Manifest, number: int, part: EmbeddedPart) -> None:

@@ -162,6 +162,8 @@ def database_of(uri: str | os.PathLike[str]) -> DatabaseAddress:
     server, _, database = where.rpartition("/")
     if not database or set("@:") & set(database) or "/" in server:
         raise ValueError(f"address of PostgreSQL: {expected}, got none with a database")
+    if "@" in found["table"]:  # what precedes it may be the end of a password
+        raise ValueError(f"address of PostgreSQL: {expected}, got an @ after the #; write %23 for # in a password")
     if not TABLE.fullmatch(found["table"]):
         raise ValueError(
             f"address of PostgreSQL: expected a collection of up to 63 letters, digits and underscores, which may "
@@ -170,6 +172,8 @@ def database_of(uri: str | os.PathLike[str]) -> DatabaseAddress:
     user, _, host = server.rpartition("@")
     user, _, password = user.partition(":")
     host, _, port = host.rpartition(":") if re.search(r":\d*$", host) else (host, "", "")
+    if ":" in host and not host.startswith("["):  # with what may be the beginning of a password
+        raise ValueError(f"address of PostgreSQL: {expected}, got a host with a colon; write %3F for ? in a password")
     parts = {"dbname": database, "user": user, "password": password, "host": host.strip("[]"), "port": port}
     parameters = {name: unquote(value) for name, value in parts.items() if value}
     parameters |= dict(parse_qsl(options))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Collection, Mapping
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..extras import require
+from ..quoting import quoted
 from .loading import load, load_embedder
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["export_sentence_transformers"]
 
 PACKAGE = "sentence_transformers.models."
+MODULE_FILE = re.compile(r"\d+_\w+/(?:config\.json|model\.safetensors)")
 LARGEST_DIFFERENCE = 1e-5  # by which embeddings of unit length may differ
 TRIED = 5  # texts of the trial have up to 2^TRIED tokens
 
@@ -85,18 +88,33 @@ def export_sentence_transformers(
     embedder = embedder if embedder.text is None else embedder.text
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    old = partial.with_name(f"{partial.name}.old")
     try:
         _write(partial, embedder, tokens, about["prompts"])
         _check(partial, embedder, tokens)
         if target.exists():
-            shutil.rmtree(target)
-        partial.replace(target)
+            others = sorted(set(names_in(target)) - set(names_in(partial)))
+            if others:
+                raise ValueError(
+                    f"out: {target} has other files ({quoted(others[0])}), which would be lost; name another folder"
+                )
+            target.rename(old)  # a kill loses neither of them
+        partial.rename(target)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def names_in(folder: Path) -> list[str]:
+    """Return the paths of all files of a folder, but for those of modules in numbered folders such as 2_Dense."""
+    found = (file.relative_to(folder) for file in folder.rglob("*") if not file.is_dir() or file.is_symlink())
+    return [str(file) for file in found if not MODULE_FILE.fullmatch(file.as_posix())]
 
 
 def check_folder(out: Path, *, overwrite: bool) -> None:
     """Refuse a folder that is something else, or that exists and must not be replaced."""
+    if out.is_symlink():
+        raise ValueError(f"out: {out} is a link; name the folder itself")
     if not out.exists():
         return
     if out.is_dir() and not any(out.iterdir()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from collections.abc import Collection as Hosts
 from contextlib import asynccontextmanager
@@ -499,9 +500,20 @@ class Api:
                 body = parse_json(data.decode())
             except (ValueError, RecursionError):
                 raise HTTPException(400, "the body is not JSON; expected a JSON object") from None
+            if b"\\u" in data and not is_text(body):
+                raise HTTPException(400, "the body has half of a character (\\ud800 to \\udfff), which is no text")
             if not isinstance(body, dict):
                 raise HTTPException(400, "expected a JSON object")
             yield body
+
+
+def is_text(body: Any) -> bool:
+    """Return whether all texts of a JSON body can be encoded."""
+    try:
+        json.dumps(body, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _read(kind: type[Body], body: dict[str, Any]) -> Body:

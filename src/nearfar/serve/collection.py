@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO
+from math import isfinite
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -360,7 +361,8 @@ def item_as_dict(records: Records, at: int, right: Callable[[str], str | None]) 
     columns: dict[str, Any] = {}
     for column, values in records.columns.items():
         value = values[at].item()
-        columns[column] = None if value != value or value == "" else value  # NaN differs from itself
+        missing = value == "" or (isinstance(value, float) and not isfinite(value))  # JSON has no NaN and no infinity
+        columns[column] = None if missing else value
     label = None if records.labels is None else str(records.labels[at])
     return {"name": name, "class": label, "columns": columns, "marked": right(name)}
 

@@ -13,7 +13,7 @@ from ..index.records import Records, missing, records_of
 from ..index.stores import Store
 from ..numerics.types import AnyArray
 from ..quoting import quoted
-from .bodies import NewItem
+from .bodies import MOST_AT_ONCE, NewItem
 from .collection import UPLOAD, Collection
 
 WAYS = ("vector", "row", "text", "image")
@@ -40,6 +40,8 @@ def new_records(items: Sequence[NewItem], rows: Sequence[AnyArray], store: Store
     elif any(label is not None for label in classes):
         raise ValueError("class: the items of this index have no classes")
     names = dict.fromkeys(name for item in items for name in item.columns)
+    if len(names) > MOST_AT_ONCE:
+        raise ValueError(f"columns: expected up to {MOST_AT_ONCE:,}, got {len(names):,}")
     columns = {name: _column([item.columns.get(name) for item in items], kinds.get(name)) for name in names}
     return records_of(np.concatenate(rows), [item.name for item in items], labels=labels, columns=columns)
 
