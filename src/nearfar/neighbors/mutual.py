@@ -174,7 +174,8 @@ def nearest_of_each_other(a: Ints, b: Ints, apart: Array, n: int) -> Bools:
 
 def distinct_pairs(a: Ints, b: Ints, n: int) -> tuple[Ints, Ints]:
     """Return every pair of two groups once, the smaller number first."""
-    low, high = np.minimum(a, b), np.maximum(a, b)
+    low = np.minimum(a, b)
+    high = np.maximum(a, b)
     keys = np.unique(low[low < high] * n + high[low < high])
     return keys // n, keys % n
 

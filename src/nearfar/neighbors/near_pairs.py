@@ -130,7 +130,8 @@ def duplicate_distance(rows: Any, *, distance: str = "euclidean") -> float | Non
     if n < FIFTH + 2:
         return None
     distances, near = nearest(x, x, FIFTH, distance=distance, exclude_self=True)
-    first, second = np.arange(n), near[:, 0]
+    first = np.arange(n)
+    second = near[:, 0]
     # a pair that both of its rows name counts once
     pairs = np.unique(np.column_stack([np.minimum(first, second), np.maximum(first, second)]), axis=0)
     i, j = pairs.T
