@@ -21,7 +21,7 @@ from nearfar import RCA
 from nearfar.data import open_items
 from nearfar.data.blocks import open_blocks
 from nearfar.data.dataset import DataError
-from nearfar.io import atomic_files
+from nearfar.io import atomic_files, untrusted
 from nearfar.models import embedding_in_parts
 from nearfar.models.embedded import embed_to
 from nearfar.models.embedding_in_parts import embed_in_parts
@@ -487,6 +487,21 @@ def test_numbers_of_a_stranger_in_a_manifest_fill_no_memory(home, tmp_path):
         for read in (open_items, open_blocks):
             with pytest.raises(DataError, match=re.escape(message)):
                 read(str(out))
+
+
+def test_a_text_that_a_part_repeats_fills_no_memory(home, tmp_path, monkeypatch):
+    """A dictionary has each text once, so that neither the file nor what it says of its size grows with the rows."""
+    from pyarrow import parquet
+
+    written(home, tmp_path)
+    path = tmp_path / "part-00001.parquet"
+    table = parquet.read_table(path)
+    long = ["x" * 2**17] * len(table)
+    parquet.write_table(table.set_column(table.column_names.index("label"), "label", [long]), path, compression="zstd")
+    assert path.stat().st_size < 10_000
+    monkeypatch.setattr(untrusted, "FREE_BYTES", 2**20)
+    with pytest.raises(DataError, match=r"part-00001.parquet: .*unpacks to 3 MB or more"):
+        open_items(str(tmp_path))
 
 
 def test_links_out_of_the_folder_are_not_followed(home, tmp_path):

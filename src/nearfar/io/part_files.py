@@ -39,6 +39,7 @@ KEY = b"nearfar"
 """Entry in the metadata of a Parquet file: the key of its manifest and the number of the part."""
 LARGEST_COUNT = 2**40
 LONGEST_EMBEDDING = 2**20
+ROWS_CHECKED = 1_000  # that are unpacked at a time
 SHOWN_PARTS = 3  # missing ones that a message names
 TEXTS = ("name", "label", "group")
 
@@ -310,7 +311,7 @@ def read_part(folder: Path, manifest: Manifest, number: int) -> EmbeddedPart:
     ValueError
         If it is missing, damaged, or belongs to another manifest.
     """
-    from pyarrow import ArrowException
+    from pyarrow import ArrowException, Table
     from pyarrow.parquet import ParquetFile
 
     path = folder / part_name(number)
@@ -325,8 +326,15 @@ def read_part(folder: Path, manifest: Manifest, number: int) -> EmbeddedPart:
             if about.num_rows != stop - start:
                 raise ValueError(f"expected {stop - start:,} rows, got {about.num_rows:,}")
             unpacked = [about.row_group(at).total_byte_size for at in range(about.num_row_groups)]
-            check_expansion(max(sum(unpacked), 4 * about.num_rows * manifest.dimensions), os.stat(place).st_size)
-            table = file.read()
+            size = os.stat(place).st_size
+            check_expansion(max(sum(unpacked), 4 * about.num_rows * manifest.dimensions), size)
+            batches = []
+            seen = 0
+            for batch in file.iter_batches(ROWS_CHECKED):  # of which a dictionary may repeat a long text in every row
+                seen += batch.nbytes
+                check_expansion(seen, size)
+                batches.append(batch)
+            table = Table.from_batches(batches, file.schema_arrow)
         table.validate(full=True)
         texts = {name: _decoded(table.column(name), manifest.utf8) for name in TEXTS if name in table.column_names}
         numbers = table.column("embedding").combine_chunks()
