@@ -467,6 +467,50 @@ def test_names_are_in_any_column_that_is_named(capsys, monkeypatch, tmp_path):
     assert "has no column 'label2'; it has shelf,width,height,label" in err
 
 
+@pytest.mark.parametrize("add", [False, True])
+def test_a_table_of_columns_names_its_items_beside_data_without_columns(uri, add, capsys, monkeypatch):
+    Path("prices.csv").write_text("name,shelf,price\nmug,n1,5\ncup,n0,4\n")
+    if add:
+        run(capsys, monkeypatch, "index", "all.npz", "-o", uri)
+    words = ["index", "all.npz", "-o", uri, "--columns", "prices.csv", *["--add"] * add]
+    code, _, err = run(capsys, monkeypatch, *words)
+    assert code == 2
+    assert "none of its 2 rows is for an item of the index: its column 'name' begins with 'mug'" in err
+    assert "the first item is 'n0'" in err
+    assert "--name COLUMN" in err
+    code, _, err = run(capsys, monkeypatch, *words, "--name", "shelf")
+    assert (code, err) == (0, "")
+    with nearfar.index.open(uri) as store:
+        assert store.get(["n0", "n1"]).columns["price"].tolist() == [4, 5]
+
+
+@pytest.mark.parametrize("column", ["name", "path", "shelf"])
+def test_two_different_rows_for_an_item_are_refused_and_change_nothing(column, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    np.savez("all.npz", embeddings=np.eye(3), names=["a", "b", "c"])
+    run(capsys, monkeypatch, "index", "all.npz", "-o", "x.index")
+    words = ["index", "-o", "x.index", "--columns", "prices.csv", *(["--name", column] if column == "shelf" else [])]
+    Path("prices.csv").write_text(f"{column},price\na,1\nb,2\nother,7\nother,8\nb,3\n")
+    code, _, err = run(capsys, monkeypatch, *words)
+    assert code == 2
+    assert "prices.csv: 'b' has two different rows, 2 and 5; expected one for each item" in err
+    with nearfar.index.open("x.index") as store:
+        assert "price" not in store.columns()
+    Path("prices.csv").write_text(f"{column},price\na,1\nb,2\nother,7\nother,8\nb,2\n")  # only a repeated row
+    assert run(capsys, monkeypatch, *words)[0] == 0
+    with nearfar.index.open("x.index") as store:
+        assert store.get(["a", "b"]).columns["price"].tolist() == [1, 2]
+
+
+def test_names_that_recur_in_a_table_are_refused_with_what_to_do(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    Path("people.csv").write_text("name,height,age\nAnn,1,2\nBob,3,1\nAnn,3,4\n")
+    words = ["index", "people.csv", "-o", "x.index"]
+    code, _, err = run(capsys, monkeypatch, *words)
+    assert (code, "names: 'Ann' occurs more than once (1 such name)" in err) == (2, True)
+    assert "--name COLUMN" in err
+
+
 def test_a_table_of_columns_may_lack_vectors_and_categories(capsys, monkeypatch, tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     monkeypatch.chdir(tmp_path)
@@ -496,7 +540,7 @@ def test_words_are_searched_alone_and_together_with_a_query(uri, capsys, monkeyp
             ["query.npz", "--words", "n3", "--group-by", "label"],
             "--words: does not work with --group-by; give",
         ),
-        ([], "QUERY: expected an image, a folder, rows or a text, got an empty text"),
+        ([], "QUERY: expected an image, a folder, rows or a text, got an empty text; or give --words TEXT"),
     ):
         code, _, err = run(capsys, monkeypatch, "search", uri, *options)
         assert (code, told in err) == (2, True), err

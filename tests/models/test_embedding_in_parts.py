@@ -212,7 +212,7 @@ def test_a_shard_that_is_none_is_refused_in_one_line(home, tmp_path, shard):
     ("how", "what"),
     [
         ({"model": "other"}, "another model"),
-        ({"data": "rows.npy"}, "other data"),
+        ({"data": "rows.npy"}, "other data, names or classes"),
         ({"part_size": 10}, "part_size=20, not 10"),
         ({"dims": 2}, "embeddings of 4 dimensions, not 2"),
     ],

@@ -78,7 +78,7 @@ def test_a_change_that_does_not_fit_changes_nothing(client, folder):
         ({"items": [good, {"name": "b", "vector": [1]}]}, 400, "vector: expected 3 numbers, as the embeddings"),
         ({"items": [good, {"name": "b"}]}, 400, "'b': expected one of vector, row, text and image, got 0"),
         ({"items": [good, {**good, "text": "x"}]}, 400, "'new': expected one of vector, row, text and image, got 2"),
-        ({"items": [good, good]}, 400, "names: 'new' occurs more than once (1 such names)"),
+        ({"items": [good, good]}, 400, "names: 'new' occurs more than once (1 such name)"),
         (
             {"items": [{**good, "columns": {"price": "dear"}}]},
             400,

@@ -15,6 +15,7 @@ from ..data.dataset import some
 from ..data.items import left_out
 from ..data.readers.ids import ids_of, is_id
 from ..data.readers.manifest import ABOUT, LABELS, PART, SIDES, read_columns
+from ..io.formats import has_columns
 from ..io.sources import MODELS, SourceKind, absolute, kind_by_name, kind_of
 from ..io.uris import shown
 from ..models import Model, load
@@ -87,7 +88,7 @@ def build(
     dims : int, optional
         Keep only this many leading dimensions.
     label, name, skip_bad
-        As for `nearfar.data.open_items`.
+        As for `nearfar.data.open_items`. `name` is also the column of the table `columns` that names the items.
     waiting : callable, optional
         Called once if another process is changing the index.
 
@@ -228,7 +229,8 @@ def write_items(
     # the items that are added
     if not data:
         raise ValueError("DATA: expected the items to embed, for example a folder of images")
-    read_as = trained_columns(model, data, label, name)
+    # beside data without columns, `name` is a column of the table `columns` alone
+    read_as = trained_columns(model, data, label, name if columns is None or has_columns(data) else None)
     items = open_for(model, data, **read_as, skip_bad=skip_bad)
     names = names_relative_to_index(there.names if old is not None else None, home, items, data)
     if old is not None and items.unnamed:
@@ -526,7 +528,8 @@ def columns_of(table: Path, names: Sequence[str], home: Path, key: str | None = 
     Raises
     ------
     ValueError
-        If the table has neither column, none of its rows describes an item, or it has no further column.
+        If the table has neither column, none of its rows describes an item, two different rows describe the same one,
+        or it has no further column.
     """
     cells, places = rows_for(table, names, home, key)
     others = (*RESERVED, *ABOUT, *LABELS, *SIDES, "path", "", key)
@@ -563,14 +566,22 @@ def rows_for(
         raise ValueError(f"columns: {table}: expected a column name or path, {which}, or name=COLUMN")
     if key != "path":
         named = ids_of(cells[key]) or [str(name) for name in cells[key]]
-        rows = {name: row for row, name in enumerate(named)}
     else:
         here = Path.cwd()
         forms = forms_of(names, home)
         paths = [(table.parent / str(path)).as_posix() for path in cells["path"]]
-        rows = {form_in(forms, path, home, here): row for row, path in enumerate(paths)}
+        named = [form_in(forms, path, home, here) for path in paths]
+    rows: dict[str, int] = {}
+    known = set(names)
+    for row, name in enumerate(named):
+        first = rows.setdefault(name, row)
+        if first != row and name in known and any(str(values[first]) != str(values[row]) for values in cells.values()):
+            twice = f"{quoted(name)} has two different rows, {first + 1} and {row + 1}"
+            raise ValueError(f"columns: {table}: {twice}; expected one for each item, or another column as name=COLUMN")
     places = [rows.get(name) for name in names]
     if all(place is None for place in places):
-        first = f"the first item is {quoted(names[0])}" if names else "there is none"
-        raise ValueError(f"columns: {table}: none of its {len(rows):,} rows is for an item of the index; {first}")
+        begins = f"its column {quoted(key)} begins with {quoted(named[0])}" if named else "it is empty"
+        begin = f"the first item is {quoted(names[0])}" if names else "there is none"
+        none = f"none of its {len(named):,} rows is for an item of the index: {begins}, and {begin}"
+        raise ValueError(f"columns: {table}: {none}; name=COLUMN takes another column")
     return cells, places

@@ -16,7 +16,7 @@ import numpy as np
 from ..labels import as_array
 from ..numerics.distances import as_rows
 from ..numerics.types import AnyArray, Array, Bools, Ints
-from ..quoting import quoted
+from ..quoting import count_of, quoted
 from .filters import KEYWORDS, Kind
 
 Columns = Mapping[str, Any]
@@ -320,7 +320,8 @@ def check_different(names: AnyArray) -> None:
     if len(set(names.tolist())) < len(names):
         unique, counts = np.unique(names, return_counts=True)
         twice = unique[counts > 1]
-        raise ValueError(f"names: {quoted(str(twice[0]))} occurs more than once ({len(twice)} such names)")
+        more = f"{quoted(str(twice[0]))} occurs more than once ({count_of(len(twice), 'such name')})"
+        raise ValueError(f"names: {more}; expected different ones; of a table, name=COLUMN takes another column")
 
 
 def checked_columns(columns: Columns | None, n: int) -> dict[str, AnyArray]:

@@ -309,7 +309,7 @@ def check_search(
     if words:
         check_words(words, query, within, {"group_by": group_by, "rerank": rerank})
     elif not query.strip():
-        raise ValueError("QUERY: expected an image, a folder, rows or a text, got an empty text")
+        raise ValueError("QUERY: expected an image, a folder, rows or a text, got an empty text; or give words=TEXT")
     if k < 1:
         raise ValueError(f"k: expected 1 or more, got {k}")
     if within is not None and not within >= 0:  # `not >=` also refuses NaN

@@ -103,7 +103,7 @@ class Manifest:
             what = f"another model ({quoted(begun.model, PATH)})"
         elif (begun.listing, begun.count) != (self.listing, self.count):
             now = "as many now" if begun.count == self.count else f"now {self.count:,}"
-            what = f"other data ({quoted(begun.data, PATH)}, {count_of(begun.count, 'item')}, {now})"
+            what = f"other data, names or classes ({quoted(begun.data, PATH)}, {count_of(begun.count, 'item')}, {now})"
         elif begun.part_size != self.part_size:
             what = f"part_size={begun.part_size}, not {self.part_size}"
         else:
