@@ -230,6 +230,8 @@ def test_a_password_is_never_shown(postgres):
         assert "secret" not in str(error.value)
     with pytest.raises(ValueError, match=r"^postgresql://me@host/shop#x is an index; expected ") as error:
         nearfar.data.open_items("postgresql://me:secret@host/shop#x")
+    for option in ("password", "sslpassword", "oauth_client_secret"):
+        assert shown(f"postgresql:///shop?{option}=secret#x") == "postgresql:///shop#x"
     address = Path("postgresql://me:secret@[::1]:5433/shop?sslmode=require#toys.photos")
     assert shown(address) == "postgresql://me@::1:5433/shop?sslmode=require#toys.photos"
     assert database_of(address).parameters["password"] == "secret"

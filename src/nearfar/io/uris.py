@@ -25,7 +25,7 @@ TABLE = re.compile(r"(?:[A-Za-z_][A-Za-z0-9_]{0,62}\.)?[A-Za-z_][A-Za-z0-9_]{0,6
 """Pattern of the name of a table, with its schema or without. PostgreSQL cuts longer names."""
 COLUMNS_OF_A_TABLE = ("id", "vector", "label")
 """Columns of an existing table that an address may name."""
-SECRETS = ("password", "sslpassword")
+SECRETS = ("password", "sslpassword", "oauth_client_secret")
 
 
 class Address(NamedTuple):
