@@ -1,8 +1,11 @@
 """Data whose classes are fixed: items of every class are held out, not classes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from nearfar.cli.inspecting import report_text, sizes
 from nearfar.data import DataError, inspect_data, open_task
 from nearfar.data.dataset import held_out_pairs, held_out_rows
 from nearfar.train import TrainConfig, evaluate_run, train
@@ -114,9 +117,21 @@ def test_it_is_recommended_where_classes_are_few(source, tmp_path, capsys, monke
     assert not any("--split" in remark or "classes, so" in remark for remark in closed.remarks)
     assert not any("are in training or validation and in the test" in remark for remark in closed.remarks)
     np.savez(tmp_path / "two.npz", X=np.eye(8, dtype=np.float32), y=list("ab") * 4)
-    assert any("every class, pass split='rows'" in remark for remark in inspect_data(tmp_path / "two.npz").remarks)
+    found = inspect_data(tmp_path / "two.npz")
+    assert any("every class, pass split='rows'" in remark for remark in found.remarks)
+    assert "every class, pass --split rows" in report_text(found)  # on the command line
     code, out, _ = run(capsys, monkeypatch, "inspect", source, "--split", "rows")
     assert (code, "closed set" in out) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "said"),
+    [("text", (30,), "30 char"), ("sound", (8000,), "0.5 sec"), ("image", (9, 8, 3), "8 x 9 pix")],
+)
+def test_one_size_of_all_items_is_printed_once(kind, size, said):
+    found = replace(inspect_data("digits"), kind=kind, smallest=size, largest=size)
+    assert said in sizes(found)
+    assert " to " not in sizes(found)
 
 
 def test_a_run_says_what_chooses_its_checkpoint(source):

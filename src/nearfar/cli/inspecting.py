@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from ..io.untrusted import images_from
 from ..quoting import count_of
 from .encoding import say
+from .option_names import with_option_names
 from .options import ABOUT_DATA, DATA, FORECAST, RUN, ItemOptions, Levels, Overwrite, SplitOptions, setting
 from .outputs import check_out
 
@@ -98,7 +99,8 @@ def report_text(found: Inspection) -> str:
         counts = (part.items, part.classes, part.least, part.median, part.most)
         rows.append((part.role, *(f"{count:,g}" if count < 1e6 else f"{count:,.0f}" for count in counts)))
     about = f"{found.name}: {sizes(found)}"
-    remarks = [f"- {remark}" for remark in found.remarks] or ["No problems were found."]
+    options = {"split": "--split", "label": "--label", "name": "--name"}
+    remarks = [f"- {with_option_names(remark, options)}" for remark in found.remarks] or ["No problems were found."]
     levels = [f"{level}." for level in found.levels]
     protocol = [found.protocol, *levels, ""] if found.protocol else levels
     return "\n".join([about, "", *aligned(rows), "", *protocol, *remarks])
@@ -109,15 +111,20 @@ def sizes(found: Inspection) -> str:
     if found.kind == "row":
         return f"rows of {count_of(found.largest[0], 'number')}"
     if found.kind == "text":
-        return f"texts of {found.smallest[0]:,} to {found.largest[0]:,} characters"
+        return f"texts of {_range(f'{found.smallest[0]:,}', f'{found.largest[0]:,}')} characters"
     if found.kind == "sound":
         from ..numerics.mel import SOUND_RATE
 
         least, most = (f"{shape[0] / SOUND_RATE:.2g}" for shape in (found.smallest, found.largest))
-        return f"sounds of {least} to {most} seconds"
+        return f"sounds of {_range(least, most)} seconds"
     least, most = (f"{shape[1]} x {shape[0]}" for shape in (found.smallest, found.largest))
     colors = "gray" if found.largest[2] == 1 else "color"
-    return f"{colors} images of " + (least if least == most else f"{least} to {most}") + " pixels"
+    return f"{colors} images of {_range(least, most)} pixels"
+
+
+def _range(least: str, most: str) -> str:
+    """Return both ends of a range, or the only value."""
+    return least if least == most else f"{least} to {most}"
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
