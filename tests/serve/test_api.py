@@ -441,7 +441,9 @@ def test_a_mark_after_a_line_that_was_cut_off_is_kept(folder):
 
 def test_a_mark_that_cannot_be_written_leaves_a_table_that_opens_again(client, folder):
     answer = client.post("/api/wrong", content=b'{"name": "red/1.png", "right": "\\ud800"}', headers=JSON)
-    assert (answer.status_code, "surrogate" in answer.json()["error"]) == (400, True)
+    assert (answer.status_code, "half of a character" in answer.json()["error"]) == (400, True)
+    with pytest.raises(ValueError, match="surrogate"):
+        WrongLabels(folder / "colors.wrong.csv").add("red/1.png", "red", "\ud800")
     assert len(WrongLabels(folder / "colors.wrong.csv")) == 0
     (folder / "colors.wrong.csv").touch()  # as a full disk would leave it
     WrongLabels(folder / "colors.wrong.csv").add("red/1.png", "red", "blue")
