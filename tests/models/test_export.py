@@ -363,6 +363,9 @@ def test_a_folder_for_sentence_transformers_is_written_wholly_or_not_at_all(runs
     assert [file.name for file in tmp_path.rglob("*")] == ["model", "mine.txt"]
     (out / "mine.txt").unlink()
     assert run(capsys, monkeypatch, "export", runs / "texts", "-o", out)[0] == 0
+    (tmp_path / "other").mkdir()
+    assert out.stat().st_mode == (tmp_path / "other").stat().st_mode  # others may read it, where they may read others
+    (tmp_path / "other").rmdir()
     code, _, said = run(capsys, monkeypatch, "export", runs / "texts", "-o", out)
     assert code == 2
     assert "--overwrite" in said

@@ -87,8 +87,10 @@ def export_sentence_transformers(
     embedder = load_embedder(Path(run), which, trust=trust).cpu()
     embedder = embedder if embedder.text is None else embedder.text
     target.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    old = partial.with_name(f"{partial.name}.old")
+    place = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    old = place.with_name(f"{place.name}.old")
+    partial = place / "model"
+    partial.mkdir()  # with the usual permissions, while `place` is for its owner alone
     try:
         _write(partial, embedder, tokens, about["prompts"])
         _check(partial, embedder, tokens)
@@ -101,7 +103,7 @@ def export_sentence_transformers(
             target.rename(old)  # a kill loses neither of them
         partial.rename(target)
     finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        shutil.rmtree(place, ignore_errors=True)
     shutil.rmtree(old, ignore_errors=True)
 
 
@@ -129,6 +131,8 @@ def _write(folder: Path, embedder: Embedder, tokens: Tokens, prompts: Mapping[st
     """Write the model, its tokenizer, and one module for each thing that follows."""
     from transformers import PreTrainedModel
 
+    from ..deep.networks.text_settings import FLAGS
+
     trunk = _text_model(embedder)
     inner = getattr(trunk, "inner", None)
     if not isinstance(inner, PreTrainedModel) or "pooler" in trunk.pooling.modes:
@@ -141,7 +145,7 @@ def _write(folder: Path, embedder: Embedder, tokens: Tokens, prompts: Mapping[st
     config = {
         "word_embedding_dimension": int(inner.config.hidden_size),
         "include_prompt": pooling.prompt_tokens == 0 and not any(count for _, count in prompts.values()),
-        **{flag: mode in pooling.modes for flag, mode in _flags().items()},
+        **{flag: mode in pooling.modes for flag, mode in FLAGS.items()},
     }
     _write_json(folder / "1_Pooling" / "config.json", config)
     for place, (kind, settings, weights) in enumerate(_modules(embedder), start=2):
@@ -167,12 +171,6 @@ def _write(folder: Path, embedder: Embedder, tokens: Tokens, prompts: Mapping[st
 def _text_model(embedder: Embedder) -> Any:
     """Return the trunk of texts, without what counts its features."""
     return getattr(embedder.trunk, "module", embedder.trunk)
-
-
-def _flags() -> dict[str, str]:
-    from ..deep.networks.text_settings import FLAGS
-
-    return dict(FLAGS)
 
 
 def _write_tokenizer(folder: Path, tokens: Tokens, config: Any) -> None:
