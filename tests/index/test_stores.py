@@ -129,6 +129,15 @@ def test_a_filter_holds_for_the_rows_of_a_plain_loop(uri):
             assert store.count(where) == len(expected)
 
 
+def test_a_part_of_a_column_is_that_of_the_whole(uri):
+    with filled(uri) as store:
+        for name, where in (("name", ""), ("shop", "price > 20"), ("name", "price < 0")):
+            whole = store.column(name, where).tolist()
+            for start, count in ((0, 3), (5, 7), (1, 0), (30, None), (len(whole), 2), (10**6, 5), (0, 10**6)):
+                part = store.column(name, where, start=start, count=count).tolist()
+                assert part == whole[start:][:count], (name, where, start, count)
+
+
 def test_items_are_added_replaced_and_removed(uri):
     with filled(uri) as store:
         more = records(["new", NAMES[3]], {"price": [5.0, 6.0], "date": ["2026-01-31", ""]}, ["x", "x"])

@@ -6,13 +6,14 @@ import threading
 import time
 from contextlib import contextmanager, suppress
 from io import BytesIO
+from pathlib import Path
 
 import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
 from nearfar.index import QueryAdapter, create, open_store, records_of
-from nearfar.serve import Collection, Limits, WrongLabels, marks
+from nearfar.serve import Collection, Limits, WrongLabels, make_app, marks
 from nearfar.serve import server as serve_server
 from tests.commands import run
 from tests.serve.conftest import COLORS, Image, embeds, mean_color
@@ -66,7 +67,7 @@ def test_items_are_browsed_shown_and_their_neighbors_found(client):
     assert (about["items"], about["classes"], about["distance"], about["text"]) == (24, 3, "euclidean", False)
     assert about["columns"] == {"price": "number", "product": "text", "name": "text", "label": "text"}
     classes = client.get("/api/classes?begins=G").json()
-    assert classes == {"total": 1, "classes": [{"name": "green", "items": 8}]}
+    assert classes == {"total": 1, "offset": 0, "next": None, "classes": [{"name": "green", "items": 8}]}
     items = client.get("/api/items", params={"class": "blue", "offset": 6, "where": "price > 2"}).json()
     assert (items["total"], [one["name"] for one in items["items"]]) == (8, ["blue/6.png", "blue/7.png"])
     item = client.get("/api/item?name=red/3.png").json()
@@ -81,6 +82,45 @@ def test_items_are_browsed_shown_and_their_neighbors_found(client):
     assert Image.open(BytesIO(shown.content)).size == (32, 21)
     for wanted in ("/api/item", "/api/neighbors", "/api/picture"):
         assert client.get(f"{wanted}?name=../secret").status_code == 404
+
+
+@pytest.mark.parametrize("labels", [list("abcab"), [3, 5, 3, 7, 5], ["a\\\n\"'", "", "", "ä", "0"]])
+def test_pages_of_items_and_classes_add_up_to_the_whole_and_read_no_more(tmp_path, monkeypatch, labels):
+    path = tmp_path / "x.index"
+    create(path, records_of(np.eye(5), list("vwxyz"), labels=labels)).close()
+    store = open_store(path)
+    read = []
+    column = store.column
+
+    def counted(*given, **how):
+        found = column(*given, **how)
+        read.append(len(found))
+        return found
+
+    monkeypatch.setattr(store, "column", counted)
+    client = TestClient(make_app(Collection(path, lambda: store), WrongLabels(tmp_path / "x.csv")), base_url=BASE)
+
+    def pages(address, key, **asked):
+        found = []
+        offset = 0
+        while offset is not None:
+            page = client.get(address, params={**asked, "offset": offset, "limit": 2}).json()
+            found += [one["name"] for one in page[key]]
+            offset = page["next"]
+        assert page["total"] == len(found)
+        return found
+
+    assert pages("/api/items", "items") == list("vwxyz")
+    for label in {*map(str, labels), "none", "-0", "3.0"}:
+        expected = [name for name, one in zip("vwxyz", labels, strict=True) if str(one) == label]
+        assert pages("/api/items", "items", **{"class": label}) == expected, label
+        assert pages("/api/items", "items", **{"class": label, "where": "name > 'w'"}) == [
+            n for n in expected if n > "w"
+        ]
+    assert max(read) <= 2
+    classes = sorted({*map(str, labels)} - {""})
+    assert pages("/api/classes", "classes") == classes
+    assert client.get("/api/classes?limit=201").status_code == 400
 
 
 def test_a_file_that_is_no_item_is_not_shown(client, folder):
@@ -364,7 +404,29 @@ def test_items_without_classes_and_pictures_are_served(client, folder, monkeypat
     create(folder / "colors.index", rows, distance="euclidean").close()
     about = client.get("/api/about").json()
     assert (about["classes"], about["pictures"]) == (1, False)
-    assert client.get("/api/classes").json() == {"total": 1, "classes": [{"name": "x", "items": 1}]}
+    assert client.get("/api/classes").json()["classes"] == [{"name": "x", "items": 1}]
+
+
+def test_no_message_shows_where_the_index_is(folder, monkeypatch):
+    """Clients of a server need not know the user and the machine of its database, nor its folders."""
+    file = folder / "colors.index"
+    address = "postgresql://me@db.example.com:5432/shop?user=you#photos"
+    path = Path("postgresql://db.example.com/shop?user=me#photos")
+    client = TestClient(
+        make_app(Collection(path, lambda: open_store(file)), WrongLabels(folder / "x.csv")), base_url=BASE
+    )
+    for place in (address, str(path), f"{path}?id=sku", str(file), address.replace("postgresql", "postgres")):
+        message = f"columns: {place}: PostgreSQL: invalid input"
+
+        def failing(store, names, message=message):
+            raise ValueError(message)
+
+        monkeypatch.setattr("nearfar.index.file_store.FileStore.get", failing)
+        answer = client.get("/api/item?name=a")
+        assert answer.status_code == 400
+        assert answer.json()["error"].startswith("columns: photos")
+        for secret in ("me", "db.example", "you", str(folder)):
+            assert secret not in answer.json()["error"]
 
 
 def test_requests_are_counted_while_the_index_cannot_be_read(build, monkeypatch):
@@ -373,11 +435,11 @@ def test_requests_are_counted_while_the_index_cannot_be_read(build, monkeypatch)
 
     monkeypatch.setattr("nearfar.index.file_store.FileStore.count", failing)
     client = TestClient(build(), base_url=BASE)
-    assert client.get("/api/items?limit=1").status_code == 200
+    assert client.get("/api/item?name=red/0.png").status_code == 200
     answer = client.get("/metrics")
     assert answer.status_code == 200
     assert "nearfar_items NaN" in answer.text
-    assert 'path="/api/items",status="200"' in answer.text
+    assert 'path="/api/item",status="200"' in answer.text
 
 
 def test_a_misspelled_parameter_is_refused(client):

@@ -15,7 +15,16 @@ from ..numerics.types import AnyArray, Array, Ints
 from .filters import Kind
 from .groups import first_of_groups
 from .index import Index
-from .records import Hits, Records, check_column, check_new, checked_about, checked_queries, no_records
+from .records import (
+    Hits,
+    Records,
+    check_column,
+    check_new,
+    checked_about,
+    checked_queries,
+    counts_of_classes,
+    no_records,
+)
 
 FORMAT = "nearfar collection 2"
 APPROXIMATE_FROM = 100_000
@@ -87,6 +96,14 @@ class DatabaseStore(ABC):
     @retried
     def count(self, where: str = "") -> int:
         return self._count(self._condition(where))
+
+    @abstractmethod
+    def column(self, name: str, where: str = "", *, start: int = 0, count: int | None = None) -> AnyArray: ...
+
+    def classes(self) -> dict[str, int]:
+        if "label" not in self.columns():
+            return {}
+        return counts_of_classes(self.column("label"))
 
     @abstractmethod
     def _count(self, condition: Any) -> int:

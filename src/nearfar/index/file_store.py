@@ -32,7 +32,7 @@ from .graph_file import build_graph, open_graph
 from .index import Index, Metadata, metadata_of
 from .index_lock import index_lock
 from .mapped_search import MappedSearch
-from .records import Hits, Records, check_column, names_in
+from .records import Hits, Records, check_column, counts_of_classes, names_in
 
 if TYPE_CHECKING:
     from .words import WordIndex
@@ -123,15 +123,21 @@ class FileStore:
             return self._state().count
         return int(self._mask(where).sum())
 
-    def column(self, name: str, where: str = "") -> AnyArray:
+    def column(self, name: str, where: str = "", *, start: int = 0, count: int | None = None) -> AnyArray:
         check_column(name, self.columns())
+        part = slice(start, None if count is None else start + count)
         if self._mapped is not None:
             values = self._mapped.column(name)
         else:
             values = self._described().all_columns()[name]
         if not where:
-            return values
-        return values[self._mask(where)]
+            return values[part]
+        return values[np.flatnonzero(self._mask(where))[part]]
+
+    def classes(self) -> dict[str, int]:
+        if "label" not in self.columns():
+            return {}
+        return counts_of_classes(self.column("label"))
 
     def get(self, names: Sequence[str]) -> Records:
         wanted = names_in(names)

@@ -207,14 +207,16 @@ class LanceStore(DatabaseStore):
             return int(self._table.count_rows(condition))
 
     @retried
-    def column(self, name: str, where: str = "") -> AnyArray:
+    def column(self, name: str, where: str = "", *, start: int = 0, count: int | None = None) -> AnyArray:
         check_column(name, self.columns())
         condition = self._condition(where)
         with lance_errors(self.uri):
-            query = self._table.search().select([name]).limit(self._table.count_rows())
+            rest = max(0, self._table.count_rows() - start)
+            wanted = rest if count is None else min(count, rest)
+            query = self._table.search().select([name]).limit(max(1, wanted)).offset(start)  # 0 is no limit
             if condition:
                 query = query.where(condition)
-            rows = query.to_arrow()
+            rows = query.to_arrow().slice(0, wanted)
         return _from_arrow(rows, name)
 
     @retried

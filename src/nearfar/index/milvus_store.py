@@ -157,12 +157,17 @@ class MilvusStore(DatabaseStore):
         return int(rows[0]["count(*)"])
 
     @retried
-    def column(self, name: str, where: str = "") -> AnyArray:
+    def column(self, name: str, where: str = "", *, start: int = 0, count: int | None = None) -> AnyArray:
         check_column(name, self.columns())
         values: list[Any] = []
+        skipped = 0  # a server of Milvus skips few rows by itself
         for rows in self._selected(self._condition(where), [name]):
-            values += [row[name] for row in rows]
-        return self._array(name, values)
+            left_out = min(len(rows), start - skipped)
+            skipped += left_out
+            values += [row[name] for row in rows[left_out:]]
+            if count is not None and len(values) >= count:
+                break
+        return self._array(name, values[:count])
 
     @retried
     def get(self, names: Sequence[str]) -> Records:

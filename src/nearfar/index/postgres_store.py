@@ -205,11 +205,22 @@ class PostgresStore(DatabaseStore):
         return count
 
     @retried
-    def column(self, name: str, where: str = "") -> AnyArray:
+    def column(self, name: str, where: str = "", *, start: int = 0, count: int | None = None) -> AnyArray:
         check_column(name, self.columns())
         field = self._table.fields[name]
-        rows = self._selected(field.sql, self._condition(where))
+        rows = self._selected(field.sql, self._condition(where), start=start, count=count)
         return field.array([value for (value,) in rows])
+
+    @retried
+    def classes(self) -> dict[str, int]:
+        label = self._table.label
+        if label is None:
+            return {}
+        statement = SQL("SELECT {}, count(*) FROM {} WHERE {} GROUP BY 1").format(
+            label.sql, self._table.name, self._table.items
+        )
+        counted = {str(value): int(count) for value, count in self._rows(statement, ()) if value not in (None, "")}
+        return dict(sorted(counted.items()))
 
     @retried
     def get(self, names: Sequence[str]) -> Records:
@@ -420,11 +431,13 @@ class PostgresStore(DatabaseStore):
         elif engine == "hnsw" and not state["indexed"]:
             raise ValueError(f"engine: {self.uri} has no HNSW index of its distance; make it in the database")
 
-    def _selected(self, selected: Composable, condition: Query) -> list[tuple[Any, ...]]:
-        statement = SQL("SELECT {} FROM {} WHERE {} ORDER BY {}").format(
-            selected, self._table.name, condition.sql, Identifier(self._table.id.name)
+    def _selected(
+        self, selected: Composable, condition: Query, *, start: int = 0, count: int | None = None
+    ) -> list[tuple[Any, ...]]:
+        statement = SQL("SELECT {} FROM {} WHERE {} ORDER BY {} LIMIT {} OFFSET {}").format(
+            selected, self._table.name, condition.sql, Identifier(self._table.id.name), Placeholder(), Placeholder()
         )
-        return self._rows(statement, condition.values)
+        return self._rows(statement, (*condition.values, count, start))  # LIMIT NULL is no limit
 
     def _rows(self, statement: Composable, values: Sequence[Any]) -> list[tuple[Any, ...]]:
         with self._errors():

@@ -441,6 +441,16 @@ def missing(kind: Kind, n: int) -> AnyArray:
     return np.full(n, "", dtype=np.str_)
 
 
+def counts_of_classes(labels: AnyArray) -> dict[str, int]:
+    """Return the number of items of each class, sorted by name; "" is no class.
+
+    >>> counts_of_classes(np.array(["b", "a", "", "b"]))
+    {'a': 1, 'b': 2}
+    """
+    names, counts = np.unique(labels[labels != ""], return_counts=True)
+    return {str(name): int(count) for name, count in zip(names, counts, strict=True)}
+
+
 def check_column(name: str, columns: Collection[str]) -> None:
     """Raise a ValueError if a collection does not have a column."""
     if name not in columns:

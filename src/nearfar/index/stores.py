@@ -85,8 +85,15 @@ class Store(Protocol):
         """Return the number of items for which a filter holds."""
         ...
 
-    def column(self, name: str, where: str = "") -> AnyArray:
-        """Return one column, such as `name` or `label`, in the order of the items."""
+    def column(self, name: str, where: str = "", *, start: int = 0, count: int | None = None) -> AnyArray:
+        """Return one column, such as `name` or `label`, in the order of the items.
+
+        `start` and `count` choose a part of the values, so that a server sends no more than these.
+        """
+        ...
+
+    def classes(self) -> dict[str, int]:
+        """Return the number of items of each class, sorted by name; items without a class are left out."""
         ...
 
     def get(self, names: Sequence[str]) -> Records:

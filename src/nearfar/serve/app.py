@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Callable
 from collections.abc import Collection as Hosts
 from contextlib import asynccontextmanager
@@ -52,6 +53,9 @@ MAX_LISTED = 200  # maximum number of items in a response
 MAX_SIDE = 1024  # maximum side in pixels of a picture of an item
 JSON = "application/json"
 MAX_NAME = 4096  # maximum number of characters of the name of an item
+NOTHING = "not (name == '' or name != '')"
+"""A filter that no item meets."""
+WHOLE_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,18})")
 ROUTING_ERRORS = {
     "Not Found": "there is no such path; /docs describes the API",
     "Method Not Allowed": "this path takes another method, such as POST or GET; /docs describes the API",
@@ -100,7 +104,7 @@ def make_app(
     app = Starlette(
         routes=routes,
         middleware=[Middleware(Guard, hosts=hosts, token=token, metrics=metrics, paths=paths)],
-        exception_handlers={HTTPException: _http_error, StoppingError: _stopping, Exception: _unknown_error},
+        exception_handlers={HTTPException: api.refused, StoppingError: _stopping, Exception: _unknown_error},
     )
     app.state.stop = api.decodings.stop  # called when the server begins to stop
     return app
@@ -148,6 +152,12 @@ class Api:
             Route("/api/picture", self.picture),
             Route("/api/wrong", self.wrong, methods=["POST"]),
         ]
+
+    async def refused(self, request: Request, error: Exception) -> Response:
+        """Answer an error in one line, without the folder or the address of the index."""
+        assert isinstance(error, HTTPException)
+        detail = ROUTING_ERRORS.get(error.detail, error.detail)
+        return error_response(error.status_code, self.collection.without_address(detail))
 
     async def page(self, request: Request) -> Response:
         if self.token and "token" in request.query_params:  # the Guard has checked it
@@ -397,13 +407,11 @@ class Api:
 
         def read() -> dict[str, Any]:
             store = self.collection.store()
-            names = store.column("name", where)
-            if label is not None:
-                labels = store.column("label", where) if "label" in store.columns() else np.full(len(names), "")
-                names = names[labels.astype(np.str_) == label]
-            records = store.get(names[offset : offset + limit].tolist())
+            condition = where if label is None else where_of_class(where, label, store)
+            total = store.count(condition)
+            records = store.get(store.column("name", condition, start=offset, count=limit).tolist())
             items = [item_as_dict(records, at, self.marks.right) for at in range(len(records))]
-            return {"total": len(names), "offset": offset, "items": items}
+            return {"total": total, "offset": offset, "next": next_page(offset, limit, total), "items": items}
 
         return JSONResponse(await _in_thread(read))
 
@@ -415,13 +423,15 @@ class Api:
         )
 
     async def classes(self, request: Request) -> Response:
-        _check_parameters(request, "begins")
+        _check_parameters(request, "begins", "offset", "limit")
         begins = request.query_params.get("begins", "").lower()
-        matching = [one for one in await _in_thread(self.collection.classes) if one.name.lower().startswith(begins)]
-        shown = matching[:MAX_LISTED]
-        return JSONResponse(
-            {"total": len(matching), "classes": [{"name": one.name, "items": one.items} for one in shown]}
-        )
+        offset = _number(request, "offset", 0, 0, 10**9)
+        limit = _number(request, "limit", MAX_LISTED, 1, MAX_LISTED)
+        classes = await _in_thread(self.collection.classes)
+        matching = [name for name in classes if name.lower().startswith(begins)]
+        shown = [{"name": name, "items": classes[name]} for name in matching[offset : offset + limit]]
+        following = next_page(offset, limit, len(matching))
+        return JSONResponse({"total": len(matching), "offset": offset, "next": following, "classes": shown})
 
     async def picture(self, request: Request) -> Response:
         _check_parameters(request, "name", "side")
@@ -505,6 +515,23 @@ class Api:
             if not isinstance(body, dict):
                 raise HTTPException(400, "expected a JSON object")
             yield body
+
+
+def next_page(offset: int, limit: int, total: int) -> int | None:
+    """Return the offset of the next page; None after the last one."""
+    return offset + limit if offset + limit < total else None
+
+
+def where_of_class(where: str, label: str, store: Store) -> str:
+    """Return a filter that also keeps only the items of a class; "" are the items without a class."""
+    kind = store.columns().get("label")
+    if kind is None:
+        own = "" if label == "" else NOTHING
+    elif kind == "text":
+        own = f"label == {json.dumps(label, ensure_ascii=False)}"
+    else:
+        own = f"label == {label}" if WHOLE_NUMBER.fullmatch(label) else NOTHING
+    return " and ".join(f"({part})" for part in (where, own) if part)
 
 
 def is_text(body: Any) -> bool:
@@ -613,12 +640,6 @@ def _number(request: Request, key: str, default: int, least: int, most: int) -> 
     if not (text.isascii() and text.isdecimal() and len(text) < 12 and least <= int(text) <= most):
         raise HTTPException(400, f"{key}: expected a number from {least} to {most}")
     return int(text)
-
-
-async def _http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    detail = ROUTING_ERRORS.get(error.detail, error.detail)
-    return error_response(error.status_code, detail)
 
 
 async def _stopping(request: Request, error: Exception) -> Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 import time
@@ -11,7 +12,7 @@ from contextlib import contextmanager
 from io import BytesIO
 from math import isfinite
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
@@ -44,6 +45,7 @@ Prompt = Literal["query", "document"]
 WRITE_WAIT = 5.0  # seconds for other processes that change the index
 LOOK_EVERY = 1.0  # seconds between checks whether the index has changed on disk
 UPLOAD = "upload"
+ADDRESS = re.compile(r"(?:postgresql|postgres):/[^\s#]*(?:#[\w.]*)?")
 TRIED_PICTURES = 8  # items of which one must have a picture
 
 
@@ -57,13 +59,6 @@ class TooManyPixelsError(ValueError):
 
 class OtherModelError(RuntimeError):
     """The index was made again with another model than the one that embeds the queries."""
-
-
-class ClassCount(NamedTuple):
-    """Name of a class and number of its items."""
-
-    name: str
-    items: int
 
 
 class Uploaded:
@@ -127,13 +122,19 @@ class Collection:
         self._made_by = maker_of(self._store)
         self._seen = self._stamp()
         self._looked = time.monotonic()
-        self._classes: dict[tuple[int, int], list[ClassCount]] = {}
+        self._classes: dict[tuple[int, int], dict[str, int]] = {}
         self._pictured: dict[int, bool] = {}
 
     @property
     def name(self) -> str:
         """The name of the index in answers, without its folder or its address, which may hold a password."""
         return collection_name(self.path) if is_address(self.path) else self.path.name
+
+    def without_address(self, message: str) -> str:
+        """Return a message with the name of the index in the place of where it is: clients need not know a server."""
+        for place in (self._store.uri, str(self.path), os.path.abspath(self.path)):
+            message = message.replace(place, self.name)
+        return ADDRESS.sub(self.name, message)
 
     @property
     def takes(self) -> tuple[str, ...]:
@@ -270,15 +271,13 @@ class Collection:
             self._pictured = {id(store): known}
         return known
 
-    def classes(self) -> list[ClassCount]:
-        """Return the classes and their numbers of items, sorted by name."""
+    def classes(self) -> dict[str, int]:
+        """Return the number of items of each class, sorted by name."""
         store = self.store()
         key = (id(store), store.count())  # an open folder or server shows changes by other processes
         known = self._classes.get(key)
         if known is None:
-            labels = store.column("label") if "label" in store.columns() else np.empty(0, dtype=np.str_)
-            names, counts = np.unique(labels[labels != ""], return_counts=True)  # without items of no class
-            known = [ClassCount(str(name), int(count)) for name, count in zip(names, counts, strict=True)]
+            known = store.classes()
             self._classes = {key: known}
         return known
 

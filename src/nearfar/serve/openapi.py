@@ -59,6 +59,7 @@ def specification(limits: Limits, *, bearer: bool, writes: bool = False) -> dict
         query("group_by", {"type": "string"}, "Only the nearest item for each value of this column."),
         query("words", {"type": "string"}, "Rank together with items that have these words (rank fusion)."),
     ]
+    offset = query("offset", {"type": "integer", "minimum": 0, "default": 0}, "How many to skip; `next` of a page.")
     name = query("name", {"type": "string"}, "The name of an item.", required=True)
     words = query("words", {"type": "string"}, "Such as red shoe*.", required=True)
     megabytes = limits.upload_bytes // 1_000_000
@@ -114,11 +115,11 @@ def specification(limits: Limits, *, bearer: bool, writes: bool = False) -> dict
         "/api/items": {
             "get": operation(
                 "List items.",
-                answer("A page of items, and the number of all items."),
+                answer("A page of items, the number of all items, and the offset of the next page (null for none)."),
                 parameters=[
                     query("class", {"type": "string"}, "Only of this class."),
                     options[2],
-                    query("offset", {"type": "integer", "minimum": 0, "default": 0}, "Number of items to skip."),
+                    offset,
                     query(
                         "limit",
                         {"type": "integer", "minimum": 1, "maximum": 200, "default": 60},
@@ -131,8 +132,16 @@ def specification(limits: Limits, *, bearer: bool, writes: bool = False) -> dict
         "/api/classes": {
             "get": operation(
                 "List classes.",
-                answer("Up to 200 classes with their numbers of items, and the number of all classes."),
-                parameters=[query("begins", {"type": "string"}, "Prefix of the names.")],
+                answer("A page of classes with their numbers of items, as for /api/items."),
+                parameters=[
+                    query("begins", {"type": "string"}, "Prefix of the names."),
+                    offset,
+                    query(
+                        "limit",
+                        {"type": "integer", "minimum": 1, "maximum": 200, "default": 200},
+                        "Maximum number of classes.",
+                    ),
+                ],
             )
         },
         "/api/picture": {
