@@ -59,7 +59,7 @@ PHRASES = {
     "which loss": "objectives",
     "own loss": "objectives",
     "miner": "objectives",
-    "which learner": "which",
+    "which learner": "learners",
     "fine-tuning": "training",
     "pretrained weights": "training",
     "resume": "training",
