@@ -19,7 +19,7 @@ from ..io.formats import has_columns
 from ..io.sources import MODELS, SourceKind, absolute, kind_by_name, kind_of
 from ..io.uris import shown
 from ..models import Model, load
-from ..models.embedded import distance_of, recorded_distance, refuse_data, trained_columns
+from ..models.embedded import distance_of, recorded_distance, refuse_data
 from ..models.model import open_for
 from ..numerics.types import AnyArray
 from ..quoting import count_of, quoted
@@ -33,7 +33,7 @@ from .paths import (
     data_relative_to,
     form_in,
     forms_of,
-    labels_of,
+    columns_by_source,
     source_archives,
 )
 from .records import RESERVED, Records, missing, parsed_column, records_of
@@ -230,7 +230,9 @@ def write_items(
     if not data:
         raise ValueError("DATA: expected the items to embed, for example a folder of images")
     # beside data without columns, `name` is a column of the table `columns` alone
-    read_as = trained_columns(model, data, label, name if columns is None or has_columns(data) else None)
+    read_as = {"label": label, "name": name if columns is None or has_columns(data) else None}
+    if model is not None:
+        read_as = model.table_columns.read(data, **read_as)
     items = open_for(model, data, **read_as, skip_bad=skip_bad)
     names = names_relative_to_index(there.names if old is not None else None, home, items, data)
     if old is not None and items.unnamed:
@@ -248,7 +250,7 @@ def write_items(
     new_about = {
         **source_about,
         **base_folder_metadata(home, out),
-        **about_data(old_about, data_relative_to(data, home), read_as["label"]),
+        **about_data(old_about, data_relative_to(data, home), read_as),
     }
     if DIMS in dims_about:
         new_about[DIMS] = dims_about[DIMS]
@@ -283,7 +285,7 @@ def new_from_parts(folder: Path, out: Path, distance: str | None, about: Mapping
     """Make an index of a folder of embeddings, and return one line on it."""
     home = Path.cwd()
     made = {"source": "", "weights": "", **base_folder_metadata(home, out)}
-    about = {**made, **about_data({}, data_relative_to(str(folder), home), None), **about}
+    about = {**made, **about_data({}, data_relative_to(str(folder), home), {}), **about}
     known = distance or recorded_distance(folder) or "cosine"
     store = create_from_parts(folder, out, distance=known, about=about)
     return f"{shown(out)}: {store_summary(store)}; {count_of(store.count(), 'item')} embedded"
@@ -302,15 +304,16 @@ def change_store(store: Store, gone: Sequence[str], *, engine: str, about: Mappi
         store.change(engine=engine, about=about)
 
 
-def about_data(old: Mapping[str, str], data: str, label: str | None) -> dict[str, str]:
-    """Return the metadata of an index on its data, with one more source and the column of that source's labels."""
+def about_data(old: Mapping[str, str], data: str, read_as: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the metadata of an index on its data, with one more source and the columns by which that one is read."""
     sources = dict.fromkeys([*source_archives(old), data])
-    labels = labels_of(old)
-    if label:
-        labels = {**labels, data: label}
+    columns = columns_by_source(old)
+    named = {role: column for role, column in read_as.items() if column}
+    if named:
+        columns = {**columns, data: named}
     found = {"data": json.dumps([*sources])}
-    if labels:
-        found["label"] = json.dumps(labels)
+    if columns:
+        found["columns"] = json.dumps(columns)
     return found
 
 

@@ -203,8 +203,9 @@ def open_query(
     if names_file(query) and not Path(query).exists():
         raise FileNotFoundError(f"QUERY: {query}: no such file")
     takes = ("row",) if model is None else model.takes
+    columns = {"label": label, "name": name} if model is None else model.table_columns.read(query, label, name)
     try:
-        return as_items(query, takes, label=label, name=name, skip_bad=skip_bad)
+        return as_items(query, takes, **columns, skip_bad=skip_bad)
     except FileNotFoundError as error:
         if Path(query).exists() or "image" not in takes:
             raise

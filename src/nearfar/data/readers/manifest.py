@@ -340,8 +340,10 @@ def _images_source(
     return source_of_files(kind, name_of(path), files, paths, labels, **about)
 
 
-def read_columns(path: str | Path) -> Table:
+def read_columns(path: str | Path, label: str | None = None) -> Table:
     """Return the columns of a table under the names that `read_manifest` uses, without images.
+
+    A column `label` keeps the name that it has in the file.
 
     Raises
     ------
@@ -353,7 +355,7 @@ def read_columns(path: str | Path) -> Table:
         raise DataNotFoundError(f"{path}: no such table")
     if not is_table(path):
         raise DataError(f"{path}: expected a table, {', '.join(PLAIN_TABLES)}")
-    return _columns(path, None)[0]
+    return _columns(path, label)[0]
 
 
 def name_of(path: Path) -> str:
