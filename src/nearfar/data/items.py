@@ -459,7 +459,8 @@ class NamedReader:
                 place = inside if kind in ARCHIVES else there
                 if os.path.exists(place):  # a built-in set has no place
                     self._files.path(os.path.abspath(place))
-                items = open_items(there, **self.columns.get(source, {}))
+                columns: dict[str, Any] = {**self.columns.get(source, {})}
+                items = open_items(there, **columns)
             except DataError:
                 continue
             below = path.is_file() and items.kind in ("image", "sound")  # in an index, these names include the folder

@@ -33,7 +33,7 @@ class TableColumns:
         """Return the columns of classes and names that are not the default."""
         return {role: column for role, column in asdict(self).items() if column and role != "levels"}
 
-    def read(self, data: Any, label: str | None = None, name: str | None = None) -> dict[str, str | None]:
+    def read(self, data: Any, label: str | None = None, name: str | None = None) -> dict[str, Any]:
         """Return the columns `label` and `name` by which data are read: those given, else these if a table has them."""
         asked = {"label": label, "name": name}
         learned = self.given()
@@ -45,7 +45,7 @@ class TableColumns:
 
 def names_table(data: Any) -> bool:
     """Return whether data are the path of a table that exists."""
-    return isinstance(data, str | os.PathLike) and Path(data).is_file() and is_table(data)
+    return isinstance(data, str | os.PathLike) and Path(data).is_file() and is_table(Path(data))
 
 
 def flaw_of_columns(found: Any) -> str:

@@ -40,6 +40,9 @@ from .records import RESERVED, Records, missing, parsed_column, records_of
 from .searching import embedded_by, first_dims, has_same_content, names_relative_to_index
 from .stores import DIMS, THRESHOLD, Store, create, exists, open_store
 
+DISPLAY_NAME = "display_name"
+"""The column `name` of a table whose items are identified by another column."""
+
 
 def build(
     source: str | os.PathLike[str] | None,
@@ -526,7 +529,8 @@ def with_columns(store: Store, table: Path, gone: Sequence[str], home: Path, key
 def columns_of(table: Path, names: Sequence[str], home: Path, key: str | None = None) -> dict[str, AnyArray]:
     """Read columns for items from a table whose column `key` identifies the item of each row, as for `rows_for`.
 
-    Columns with a special meaning in tables of images (label, split, group, crop box) are left out.
+    Columns with a special meaning in tables of images (label, split, group, crop box) are left out. Beside another
+    `key`, a column `name` is kept as DISPLAY_NAME, because an index calls its items by `name`.
 
     Raises
     ------
@@ -538,8 +542,11 @@ def columns_of(table: Path, names: Sequence[str], home: Path, key: str | None = 
     others = (*RESERVED, *ABOUT, *LABELS, *SIDES, "path", "", key)
     found = {}
     for name, values in cells.items():
-        if name not in others and not PART.fullmatch(name):
-            found[name] = parsed_column([None if place is None else values[place] for place in places])
+        kept_as = name
+        if name == "name" and key not in (None, "name") and DISPLAY_NAME not in cells:
+            kept_as = DISPLAY_NAME
+        if kept_as not in others and not PART.fullmatch(name):
+            found[kept_as] = parsed_column([None if place is None else values[place] for place in places])
     if not found:
         raise ValueError(f"columns: {table}: expected further columns, got only {', '.join(cells)}")
     return found
