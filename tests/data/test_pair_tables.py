@@ -165,7 +165,7 @@ def test_a_pair_is_similar_as_its_column_says_and_other_columns_are_named(tmp_pa
 def test_verification_reads_every_table_of_pairs(head, tmp_path):
     found = read_pair_list(write(tmp_path / "p.csv", head, "a,b,1", "a,c,0"))
     assert [(pair.left, pair.right, pair.same) for pair in found.pairs] == [("a", "b", True), ("a", "c", False)]
-    with pytest.raises(ValueError, match="line 2: .*expected 1 or 0, got 'perhaps'"):
+    with pytest.raises(ValueError, match=r"line 2: .*expected 1 or 0, got 'perhaps'"):
         read_pair_list(write(tmp_path / "p.csv", head, "a,b,perhaps"))
 
 

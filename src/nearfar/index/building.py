@@ -20,7 +20,7 @@ from ..io.sources import MODELS, SourceKind, absolute, kind_by_name, kind_of
 from ..io.uris import shown
 from ..models import Model, load
 from ..models.embedded import distance_of, recorded_distance, refuse_data
-from ..models.model import open_for
+from ..models.model import open_for, read_by
 from ..numerics.types import AnyArray
 from ..quoting import count_of, quoted
 from . import index_lock
@@ -30,10 +30,10 @@ from .paths import (
     GROUP,
     base_folder_metadata,
     base_folder_of,
+    columns_by_source,
     data_relative_to,
     form_in,
     forms_of,
-    columns_by_source,
     source_archives,
 )
 from .records import RESERVED, Records, missing, parsed_column, records_of
@@ -233,9 +233,7 @@ def write_items(
     if not data:
         raise ValueError("DATA: expected the items to embed, for example a folder of images")
     # beside data without columns, `name` is a column of the table `columns` alone
-    read_as = {"label": label, "name": name if columns is None or has_columns(data) else None}
-    if model is not None:
-        read_as = model.table_columns.read(data, **read_as)
+    read_as = read_by(model, data, label, name if columns is None or has_columns(data) else None)
     items = open_for(model, data, **read_as, skip_bad=skip_bad)
     names = names_relative_to_index(there.names if old is not None else None, home, items, data)
     if old is not None and items.unnamed:

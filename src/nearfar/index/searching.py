@@ -17,6 +17,7 @@ from ..data.readers.texts import text_items
 from ..io.sources import SourceKind, kind_by_name
 from ..io.uris import shown
 from ..models import Model, load
+from ..models.model import read_by
 from ..numerics.types import AnyArray, Bools, Ints
 from ..quoting import quoted
 from .adapter import QueryAdapter
@@ -203,9 +204,8 @@ def open_query(
     if names_file(query) and not Path(query).exists():
         raise FileNotFoundError(f"QUERY: {query}: no such file")
     takes = ("row",) if model is None else model.takes
-    columns = {"label": label, "name": name} if model is None else model.table_columns.read(query, label, name)
     try:
-        return as_items(query, takes, **columns, skip_bad=skip_bad)
+        return as_items(query, takes, **read_by(model, query, label, name), skip_bad=skip_bad)
     except FileNotFoundError as error:
         if Path(query).exists() or "image" not in takes:
             raise

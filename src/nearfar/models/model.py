@@ -25,10 +25,13 @@ def open_for(
     model: Model | None, data: str, *, label: str | None = None, name: str | None = None, skip_bad: bool = False
 ) -> Dataset:
     """Open items to embed by a model; a table by the columns of its training, as the rows that it becomes for it."""
-    if model is None:
-        return open_items(data, label=label, name=name, skip_bad=skip_bad)
-    columns = model.table_columns.read(data, label, name)
-    return encoded_for(model, open_items(data, **columns, skip_bad=skip_bad, takes=model.takes))
+    takes = () if model is None else model.takes
+    return encoded_for(model, open_items(data, **read_by(model, data, label, name), skip_bad=skip_bad, takes=takes))
+
+
+def read_by(model: Model | None, data: Any, label: str | None, name: str | None) -> dict[str, Any]:
+    """Return the columns `label` and `name` by which a table is read: those given, else those of the training."""
+    return {"label": label, "name": name} if model is None else model.table_columns.read(data, label, name)
 
 
 def encoded_for(model: Model | None, items: Dataset) -> Dataset:
