@@ -281,9 +281,13 @@ def measured(name: str, rows: list[tuple[tuple[str, str, str], dict[str, dict[st
     for (page, heading, sentence), cells in rows:
         if name in cells:
             anchor = heading.lower().replace(" ", "-")
-            text = re.sub(r"\{([^}]+)\}", lambda column, row=cells[name]: row[column[1]], sentence)
-            lines.append(f"- {text} `{heading} <../{page}.html#{anchor}>`__")
+            lines.append(f"- {filled(sentence, cells[name])} `{heading} <../{page}.html#{anchor}>`__")
     return lines
+
+
+def filled(sentence: str, row: dict[str, str]) -> str:
+    """Write the cells of a row into a sentence, where it has their columns in braces."""
+    return re.sub(r"\{([^}]+)\}", lambda column: row[column[1]], sentence)
 
 
 def citation(paper: str, work: str) -> str:
