@@ -88,7 +88,7 @@ PHRASES = {
 def words_of(text):
     """Return the words of a text without endings, roughly as the index of Sphinx has them."""
     words = re.findall(r"\w+", text.lower())
-    return {re.sub(r"(ies|y)$", "i", re.sub(r"(ing|ed|es|s|e)$", "", word)) for word in words if word not in STOP}
+    return {re.sub(r"(ies|y)$", "i", re.sub(r"(ing|ed|es|(?<!s)s|e)$", "", word)) for word in words if word not in STOP}
 
 
 @cache
