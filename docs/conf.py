@@ -30,7 +30,6 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "mathml",
     "linked_names",
-    "folded_rows",
 ]
 shared_titles = SHARED_TITLES
 viewcode_line_numbers = True

@@ -113,20 +113,6 @@ UNUSED = {  # by the library: for its users
     "deep.proxies.sampled_classes",
     "deep.proxies.sharded_classes",
 }
-# modules of train that replace a config by one with other settings, and why; all others take it as it is
-OTHER_TRAININGS = {
-    "train.compare": "a training for each objective, setting and seed, on the same test classes",
-    "train.encoder": "a network that is not trained, whose weights decide its settings",
-    "train.final": "a training on all classes, with the settings of a run",
-    "train.loading": "the network of a checkpoint, if it is none that the run has trained",
-    "train.mirroring": "features of the trunk, which the plan has not, decide whether images are mirrored",
-    "train.papers.paper_tables": "a training for each row and seed",
-    "train.rungs.ladder": "a training for each rung",
-    "train.rungs.untrained": "networks that are not trained, beside the one that is",
-    "train.settle": "settles: nothing is replaced after its plan",
-    "train.timing.forecast": "a training of a few batches",
-    "train.timing.time_plan": "settings with which a training ends in time",
-}
 # classes that share their name with another, and why
 SAME_NAME = {
     "Comparison": "of a batch with a reference, and `nearfar.report.Comparison` of objectives",
@@ -234,12 +220,6 @@ def test_a_module_lives_where_its_users_are(module):
         assert home in (min(branches), "numerics", "neighbors"), f"families of {min(branches)} share {module}"
     else:
         assert room_of(module) in ("numerics", "neighbors"), f"{sorted(branches)} share {module}"
-
-
-def test_a_config_is_replaced_only_for_another_training():
-    """What travels from a plan to the end of a run are the settings that were settled once."""
-    found = {module for module in PATHS if room_of(module) == "train" and measure.replaced(parsed(PATHS[module]))}
-    assert found == OTHER_TRAININGS.keys(), "settle it in src/nearfar/train/settle.py, or pass what differs"
 
 
 def test_what_is_misplaced_exists():
@@ -569,3 +549,27 @@ def test_a_star_imports_what_can_be(monkeypatch):
 def test_dir_lists_every_method():
     assert {method.name for method in METHODS} <= set(dir(nearfar))
     assert set(nearfar.train.__all__) <= set(dir(nearfar.train))
+
+
+WIDE_TEXTS = {
+    "data/decode.py": "roles",
+    "data/readers/arrays.py": "numbers, and texts that a file has as such an array; a message",
+    "data/readers/digits.py": "roles",
+    "data/readers/manifest.py": "roles",
+    "data/sounds.py": "roles",
+    "data/synthetic/glyphs.py": "roles",
+    "index/index.py": "a few names",
+    "index/lance_store.py": "a few names",
+    "index/paths.py": "numbers",
+    "index/postgres_store.py": "a few names",
+    "index/records.py": "numbers, no texts, and texts that are such an array already",
+    "index/texts.py": "texts of which the longest is known",
+    "labels.py": "texts of which the longest is known",
+}
+"""Files that make arrays in which each text is as wide as the longest, and of what."""
+
+
+def test_texts_of_a_table_do_not_become_as_wide_as_the_longest():
+    wide = re.compile(r"dtype=np\.str_|astype\(np\.str_\)|dtype=str\b|\.astype\(str\)|, np\.str_\)")
+    found = {path.relative_to(HERE).as_posix() for path in FILES if wide.search(path.read_text())}
+    assert found == WIDE_TEXTS.keys(), "take text_array of nearfar.labels"

@@ -13,12 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .quoting import quoted
+
 NUMBER = re.compile(r"-?(0|[1-9]\d{0,99})(\.\d{1,99})?")
 """A number as programs write it: one with a leading zero, such as 007, is an identifier, which is text."""
 
 DIGITS = re.compile(r"-?[0-9]+(\.[0-9]*)?")
 """A number with zeros before and after it, as tables write identifiers and rounded numbers."""
 
+CHARACTER = 4  # bytes of a character in an array of text
 TEXTS_AND_NUMBERS = (bool, int, float, str)
 
 
@@ -73,13 +76,50 @@ def as_array(labels: Any, name: str = "labels") -> NDArray[Any]:
     return _of_scalars(values)
 
 
+NARROW = 2**26
+"""Bytes that an array of text may take, however much longer its longest text is than the others."""
+PADDED = 4
+"""How many times as large as its texts a larger array may be."""
+
+
+def text_array(texts: Iterable[Any]) -> NDArray[Any]:
+    """Return texts as an array of text, or one of objects if a few long texts would make that much larger.
+
+    In an array of text, each takes as many characters as the longest one.
+
+    >>> text_array(["cat", "owl"]), text_array(["cat"] * 100_000 + ["x" * 1_000_000]).dtype
+    (array(['cat', 'owl'], dtype='<U3'), dtype('O'))
+    """
+    given = list(map(str, texts))
+    lengths = list(map(len, given))
+    if CHARACTER * len(given) * max(lengths, default=0) <= max(NARROW, PADDED * CHARACTER * sum(lengths)):
+        return np.array(given, dtype=np.str_)
+    return _objects(given)
+
+
+def narrow_texts(texts: Iterable[Any], name: str) -> NDArray[Any]:
+    """Return texts as an array of text; raise a ValueError that begins with `name` if it would be far too large."""
+    found = text_array(texts)
+    if found.dtype == object:
+        longest = max(found.tolist(), key=len)
+        raise ValueError(
+            f"{name}: one of {len(found):,} has {len(longest):,} characters, {quoted(longest)}; expected short ones"
+        )
+    return found
+
+
+def holds_texts(array: NDArray[Any]) -> bool:
+    """Return whether an array is one of text, or one of objects that `text_array` has made."""
+    return array.dtype.kind == "U" or (array.dtype == object and all(isinstance(one, str) for one in array.tolist()))
+
+
 def _of_scalars(values: list[Any]) -> NDArray[Any]:
     """Return an array of numbers or of text that holds exactly these values, or else one of objects."""
     kinds = {type(value) for value in values}
     if not kinds:
         return np.empty(0, dtype=np.int64)
     if kinds == {str} and not any(value.endswith("\0") for value in values):  # an array of text would drop a NUL there
-        return np.asarray(values)
+        return text_array(values)
     if not kinds.issubset({bool, int, float}):
         return _objects(values)
     array = np.asarray(values)

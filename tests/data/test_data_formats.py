@@ -384,9 +384,9 @@ def test_groups_of_a_parquet_table_are_kept_by_their_size(tmp_path, monkeypatch,
     reads = []
 
     class Counted(pyarrow.parquet.ParquetFile):
-        def read_row_group(self, i, **how):
-            reads.append(i)
-            return super().read_row_group(i, **how)
+        def iter_batches(self, rows, row_groups, **how):
+            reads.extend(row_groups)
+            return super().iter_batches(rows, row_groups=row_groups, **how)
 
     monkeypatch.setattr(pyarrow.parquet, "ParquetFile", Counted)
     groups = parquet_images.RowGroups()

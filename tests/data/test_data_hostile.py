@@ -5,8 +5,9 @@ import io
 import json
 import os
 import sys
+import tracemalloc
 import zipfile
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from nearfar.data.items import open_items
 from nearfar.data.readers import files as files_module
 from nearfar.data.readers.arrays import read_array, read_arrays
 from nearfar.data.readers.files import ZipFiles
+from nearfar.index import records_of
 from nearfar.io.untrusted import DEEPEST, Unreadable, check_expansion, images_from, parse_json, read_file
 from nearfar.quoting import quoted
 
@@ -71,6 +73,104 @@ def test_parquet_of_many_equal_cells_is_not_read(tmp_path, monkeypatch):
     write_table(pyarrow.table({"a": np.zeros(2**20), "label": np.zeros(2**20, dtype=int)}), tmp_path / "x.parquet")
     with pytest.raises(DataError, match="it unpacks to 16 MB or more"):
         open_dataset(tmp_path / "x.parquet")
+
+
+@contextmanager
+def few_bytes(most):
+    """Inside, at most this many bytes more than before are in use at once, also in Arrow."""
+    pyarrow = pytest.importorskip("pyarrow")
+    pool = pyarrow.proxy_memory_pool(pyarrow.default_memory_pool())
+    before = pyarrow.default_memory_pool()
+    pyarrow.set_memory_pool(pool)
+    tracemalloc.start()
+    try:
+        yield
+        used = tracemalloc.get_traced_memory()[1]
+        assert used + pool.max_memory() < most
+    finally:
+        tracemalloc.stop()
+        pyarrow.set_memory_pool(before)
+
+
+def repeated(kind):
+    """A table of few bytes that claims 200 MB: 10,000 rows with the same 20,000 letters or numbers."""
+    import pyarrow
+
+    n = 10_000
+    one = pyarrow.array([0] * n, pyarrow.int32())
+    text = pyarrow.array(["x" * 20_000])
+    of = {
+        "text": lambda: pyarrow.DictionaryArray.from_arrays(one, text),
+        "label": lambda: pyarrow.DictionaryArray.from_arrays(one, text),
+        "tags": lambda: pyarrow.ListArray.from_arrays(
+            np.arange(n + 1, dtype=np.int32), pyarrow.DictionaryArray.from_arrays(one, text)
+        ),
+        "embedding": lambda: pyarrow.array([[0.0] * 20_000, *[None] * (n - 1)]),
+    }
+    return pyarrow.table({"label": pyarrow.array(["a", "b"] * (n // 2)), kind: of[kind]()})
+
+
+@pytest.mark.parametrize("ending", ["parquet", "feather"])
+@pytest.mark.parametrize("kind", ["text", "label", "tags", "embedding"])
+def test_a_table_that_repeats_a_long_cell_in_every_row_does_not_fill_the_memory(tmp_path, monkeypatch, kind, ending):
+    pytest.importorskip("pyarrow")
+    from pyarrow.feather import write_feather
+    from pyarrow.parquet import write_table
+
+    monkeypatch.setattr("nearfar.io.untrusted.FREE_BYTES", 2**22)
+    path = tmp_path / f"x.{ending}"
+    table = repeated(kind)
+    write_table(table, path, compression="zstd") if ending == "parquet" else write_feather(table, path, "zstd")
+    with few_bytes(2**26), suppress(DataError):
+        open_items(path)
+
+
+@pytest.mark.parametrize("column", ["text", "label", "group", "name", "about"])
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_one_long_text_does_not_make_all_as_long(tmp_path, kind, column):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow.parquet import write_table
+
+    n = 3_000  # as wide as the longest, a column would take 240 MB
+    table = {"text": [f"words {i}" for i in range(n)], "label": ["a", "b"] * (n // 2)}
+    table |= {"group": ["c"] * n, "name": [f"n{i}" for i in range(n)], "about": ["d"] * n}
+    table[column][7] = "x" * 20_000
+    path = tmp_path / f"x.{kind}"
+    if kind == "parquet":
+        write_table(pyarrow.table(table), path)
+    elif kind == "csv":
+        path.write_text("\n".join(map(",".join, [[*table], *zip(*table.values(), strict=True)])))
+    else:
+        path.write_text(
+            "\n".join(json.dumps(dict(zip(table, row, strict=True))) for row in zip(*table.values(), strict=True))
+        )
+    with few_bytes(2**26):
+        if column in ("label", "name"):
+            with pytest.raises(
+                DataError, match=r"(labels|names of items): one of 3,000 has 20,000 characters, 'xxx.*'; expect"
+            ):
+                open_dataset(path)
+        else:
+            assert len(open_dataset(path)) == n
+
+
+def test_one_long_text_in_a_column_of_a_collection_does_not_make_all_as_long():
+    n = 10_000  # as wide as the longest, the column would take 400 MB
+    shops = ["d"] * n
+    shops[7] = "x" * 10_000
+    with few_bytes(2**26):
+        found = records_of(np.ones((n, 1)), None, columns={"shop": shops})
+        assert found.columns["shop"].tolist() == shops
+
+
+@pytest.mark.parametrize("content", ['{"k%d": 1}', '{"a": null}', '{"e": [1, 2]}'], ids=["keys", "lists", "short"])
+def test_lines_of_json_that_make_a_table_much_larger_than_themselves_are_refused(tmp_path, monkeypatch, content):
+    monkeypatch.setattr("nearfar.io.untrusted.FREE_BYTES", 2**20)
+    first = {"a": [0] * 10_000, "label": "a"}
+    lines = [json.dumps(first), *(content % i if "%" in content else content for i in range(10_000))]
+    (tmp_path / "x.jsonl").write_text("\n".join(lines))
+    with few_bytes(2**26), pytest.raises(DataError, match=r"x.jsonl: .*unpacks to"):
+        open_dataset(tmp_path / "x.jsonl")
 
 
 def test_ordinary_data_are_not_refused_for_how_well_they_pack():

@@ -17,6 +17,7 @@ import pytest
 
 import nearfar.index
 from nearfar.index import Index, blob_file, create, lance_store, milvus_store, records_of
+from nearfar.labels import text_array
 
 from ..commands import run
 
@@ -57,6 +58,16 @@ def uri(request, tmp_path):
     if request.param.endswith(".lance"):
         pytest.importorskip("lancedb")
     return str(tmp_path / request.param)
+
+
+@pytest.fixture(params=[False, pytest.param(True, id="objects")])
+def long_texts(request, monkeypatch):
+    """Whether texts are arrays of objects, as they are where a few are much longer than the others."""
+    if request.param:
+        monkeypatch.setattr("nearfar.labels.NARROW", 0)
+        monkeypatch.setattr("nearfar.index.texts.NARROW", 0)
+        monkeypatch.setattr("nearfar.labels.PADDED", 0)
+        monkeypatch.setattr("nearfar.index.records.narrow_texts", lambda texts, name: text_array(texts))
 
 
 NAMES = [f"photos/ä'{k}.png" for k in range(60)]
@@ -103,7 +114,7 @@ def test_a_store_finds_what_an_index_finds(uri, distance):
             np.testing.assert_allclose(far, expected.distances[expected.positions >= 0], atol=1e-6)
 
 
-def test_a_filter_holds_for_the_rows_of_a_plain_loop(uri):
+def test_a_filter_holds_for_the_rows_of_a_plain_loop(uri, long_texts):
     with filled(uri) as store:
         prices, shops = COLUMNS["price"], COLUMNS["shop"]
         for where, holds in (
@@ -138,7 +149,7 @@ def test_a_part_of_a_column_is_that_of_the_whole(uri):
                 assert part == whole[start:][:count], (name, where, start, count)
 
 
-def test_items_are_added_replaced_and_removed(uri):
+def test_items_are_added_replaced_and_removed(uri, long_texts):
     with filled(uri) as store:
         more = records(["new", NAMES[3]], {"price": [5.0, 6.0], "date": ["2026-01-31", ""]}, ["x", "x"])
         store.add(more, about={"made": "by two"}, gone=[NAMES[0]])

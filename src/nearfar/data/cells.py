@@ -18,6 +18,7 @@ LOGICAL = {"true": 1.0, "false": 0.0, "nan": np.nan}
 ISO = "ISO"
 FORMATS_OF_DATES = (ISO, "%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y")
 """How dates are written; ISO is 2024-05-17, also with a time."""
+CELL = 8  # bytes that a number, or the place of a text, takes in memory
 DAY = 86_400.0  # seconds
 
 

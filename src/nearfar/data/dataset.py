@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..io.formats import PLAIN_TABLES, has_columns
-from ..labels import class_name, named_classes
+from ..labels import class_name, named_classes, narrow_texts
 from ..quoting import PATH, count_of, quoted, shorten
-from .cells import Cells
+from .cells import Cells, as_cells
 from .class_labels import ClassLabels
 from .listed import PairsOfItems
 
@@ -145,11 +145,11 @@ class Dataset:
         Names of items that could not be decoded and were left out.
     columns : tuple of str
         Names of the columns of rows, if they come from a table.
-    groups : ndarray of str, shape (n,), or None
+    groups : ndarray of str, or of objects if some are long, shape (n,), or None
         Camera, video or the like of each item: a query does not search items of its class in its group.
     stored : callable or None
         Function that reads images or sounds from their files, if they are also in memory.
-    texts : ndarray of str, shape (n,), or None
+    texts : ndarray of object, shape (n,), or None
         Text of each item, if the items are texts or rows that a tokenizer has made of them; or the caption of each
         image, if they are pairs of both.
     unnamed : bool
@@ -173,9 +173,9 @@ class Dataset:
     notes: tuple[str, ...] = ()
     bad: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
-    groups: NDArray[np.str_] | None = None
+    groups: NDArray[Any] | None = None
     stored: Callable[[int], NDArray[Any]] | None = None
-    texts: NDArray[np.str_] | None = None
+    texts: NDArray[np.object_] | None = None
     unnamed: bool = False
     listed: PairsOfItems | None = None
     class_labels: ClassLabels | None = None
@@ -253,7 +253,7 @@ class Dataset:
             notes=tuple(notes),
             bad=tuple(bad),
             columns=tuple(columns),
-            texts=None if texts is None else np.array(texts, dtype=np.str_),
+            texts=None if texts is None else as_cells(texts),
             unnamed=unnamed,
         )
 
@@ -504,6 +504,9 @@ class Source:
     split: str = ""
 
 
+MANY_CHARACTERS = 2**24  # in an array with the name of the class of every item, as some functions make
+
+
 def number_labels(labels: Sequence[Any] | NDArray[Any]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
     """Return the names of the classes in sorted order (numbers by value), and the index of every item's class."""
     try:
@@ -516,6 +519,11 @@ def number_labels(labels: Sequence[Any] | NDArray[Any]) -> tuple[tuple[str, ...]
     names = tuple(map(class_name, values))
     if any(name.endswith("\0") for name in names):  # an array of text would drop it
         raise DataError("labels must not end with the character NUL")
+    if len(indices) * max(map(len, names), default=0) > MANY_CHARACTERS:
+        try:
+            narrow_texts([names[i] for i in indices.tolist()], "labels")
+        except ValueError as error:
+            raise DataError(str(error)) from error
     return names, indices
 
 
@@ -656,10 +664,12 @@ def held_out_pairs(labels: NDArray[np.int64], share: float, seed: int) -> NDArra
 
 def images_once(pairs: Dataset) -> Dataset:
     """Return the set with every image once. A set of pairs repeats an image for each of its texts."""
-    _, first = np.unique(np.array(pairs.names, dtype=np.str_), return_index=True)
+    first: dict[str, int] = {}
+    for i, name in enumerate(pairs.names):
+        first.setdefault(name, i)
     if len(first) == len(pairs):
         return pairs
-    return pairs.subset(np.sort(first))
+    return pairs.subset([*first.values()])
 
 
 def some(names: Sequence[str], most: int = 5) -> str:

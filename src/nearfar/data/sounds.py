@@ -306,7 +306,7 @@ def sound_source(
     *,
     roles: Sequence[str] | NDArray[np.str_] | None = None,
     split: str = "",
-    groups: NDArray[np.str_] | None = None,
+    groups: NDArray[Any] | None = None,
     skip_bad: bool = False,
 ) -> Source:
     """Make a `Source` of sounds, as `nearfar.data.decode.image_source` does of images."""

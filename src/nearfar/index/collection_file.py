@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from ..io.untrusted import parse_json
+from ..labels import holds_texts, text_array
 from ..numerics.distances import check_distance
 from ..numerics.types import AnyArray, Bools, Ints
 from ..quoting import quoted
@@ -373,7 +374,7 @@ def make_change(blobs: Blobs, change: Change) -> Root:
         names += records.names.tolist()
     there = numbers_of(blobs, root, names)
     if change.known:
-        check_known(change.gone, np.array([*there], dtype=np.str_))
+        check_known(change.gone, text_array(there))
     root = _without(blobs, root, there)
     if records is not None and len(records):
         root = _appended(blobs, root, records)
@@ -437,7 +438,7 @@ def records_at(blobs: Blobs, root: Root, numbers: Sequence[int]) -> Records:
             for name, (number, kind) in root.columns.items():
                 _take(columns[name], here, blobs.get(number, block), number, kind, places)
     return Records(
-        names=np.array(names, dtype=np.str_),
+        names=text_array(names),
         embeddings=vectors,
         labels=None if labels is None else _plain(labels),
         columns={name: _plain(values) for name, values in columns.items()},
@@ -465,7 +466,7 @@ def _take(values: AnyArray, here: Ints, data: bytes | None, number: int, kind: K
 
 def _plain(values: AnyArray) -> AnyArray:
     if values.dtype == object:
-        return np.array(values.tolist(), dtype=np.str_)
+        return text_array(values)
     return values
 
 
@@ -602,7 +603,7 @@ def _append_rows(blobs: Blobs, block: int, place: int, rows: AnyArray) -> None:
 
 def _append(blobs: Blobs, kind: int, block: int, place: int, values: AnyArray) -> None:
     """Append values of a column to a block; items in front of it that lack the column have missing values."""
-    if values.dtype.kind == "U":
+    if holds_texts(values):
         _append_texts(blobs, kind, block, place, values)
         return
     dtype = WHOLE if kind == LABELS else NUMBER

@@ -26,6 +26,7 @@ from typing import Literal
 import numpy as np
 
 from ..expressions import ExpressionError, Parser
+from ..labels import holds_texts
 from ..numerics.types import AnyArray, Bools
 from ..quoting import quoted
 
@@ -147,8 +148,10 @@ def mask(tree: Filter, columns: Mapping[str, AnyArray]) -> Bools:
     if tree.sign == "missing":
         if column.dtype.kind == "f":
             return np.isnan(column)
-        return column == "" if column.dtype.kind == "U" else np.zeros(len(column), dtype=bool)  # numbers of classes
+        return column == "" if holds_texts(column) else np.zeros(len(column), dtype=bool)  # numbers of classes
     if tree.sign == "contains":
+        if column.dtype == object:
+            return np.array([str(tree.values[0]) in text for text in column.tolist()], dtype=bool)
         return np.asarray(np.strings.find(column, str(tree.values[0])) >= 0)
     holds = COMPARE[tree.sign](column, tree.values[0])
     if tree.sign == "!=" and column.dtype.kind == "f":

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..labels import holds_texts
 from ..numerics.types import AnyArray, Bools, Ints
 
 GROWTH = 4
@@ -54,7 +55,7 @@ def numbered(column: AnyArray) -> Ints:
     values, numbers = np.unique(column, return_inverse=True)
     if column.dtype.kind == "f":
         alone = np.isnan(column)
-    elif column.dtype.kind == "U":
+    elif holds_texts(column):
         alone = column == ""
     else:
         alone = np.zeros(len(column), dtype=bool)

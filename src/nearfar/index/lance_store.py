@@ -24,6 +24,7 @@ import numpy as np
 from ..io.atomic_files import atomic_write
 from ..io.untrusted import Unreadable, parse_json, read_file
 from ..io.uris import COLLECTION
+from ..labels import holds_texts, text_array
 from ..numerics.distances import check_distance
 from ..numerics.types import AnyArray, Bools, Ints
 from ..quoting import PATH, quoted, shorten
@@ -375,7 +376,7 @@ class LanceStore(DatabaseStore):
         there = self.columns()
         for name, values in records.columns.items():
             if name not in there:
-                default = "''" if values.dtype.kind == "U" else "cast(NULL AS double)"
+                default = "''" if holds_texts(values) else "cast(NULL AS double)"
                 self._table.add_columns({name: default})
 
     def _kinds(self) -> dict[str, Kind]:
@@ -628,7 +629,7 @@ def _arrow(records: Records, extreme: Bools | None) -> Any:
 def _arrow_column(values: AnyArray) -> Any:
     import pyarrow
 
-    if values.dtype.kind == "U":
+    if holds_texts(values):
         return pyarrow.array(values.tolist(), type=pyarrow.string())
     return pyarrow.array(values, type=pyarrow.float64(), from_pandas=True)  # NaN becomes null
 
@@ -636,7 +637,7 @@ def _arrow_column(values: AnyArray) -> Any:
 def _from_arrow(rows: Any, name: str) -> AnyArray:
     column = rows[name]
     if str(column.type).endswith("string"):
-        return np.array(["" if value is None else value for value in column.to_pylist()], dtype=np.str_)
+        return text_array(["" if value is None else value for value in column.to_pylist()])
     found = column.to_numpy()
     if found.dtype.kind == "i":  # labels
         return found

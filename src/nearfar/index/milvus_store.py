@@ -26,6 +26,7 @@ import numpy as np
 
 from ..io.untrusted import Unreadable, parse_json
 from ..io.uris import Address, address_of, no_such_index
+from ..labels import holds_texts, text_array
 from ..numerics.distances import check_distance
 from ..numerics.types import AnyArray
 from ..quoting import PATH, quoted, shorten
@@ -392,7 +393,7 @@ class MilvusStore(DatabaseStore):
     def _array(self, name: str, values: list[Any]) -> AnyArray:
         """Return the values of a field as text, as int64 for labels, or as float64 with NaN where one is missing."""
         if self.columns()[name] == "text":
-            return np.array(values, dtype=np.str_)
+            return text_array(values)
         if name == "label":
             return np.array(values, dtype=np.int64)
         numbers = np.array(values, dtype=np.float64)
@@ -615,7 +616,7 @@ def _check_lengths(records: Records) -> None:
         texts["label"] = records.labels
     for column, values in texts.items():
         # NumPy takes 4 bytes for each character, and UTF-8 at most 4: such short texts need not be encoded
-        if values.dtype.kind != "U" or values.dtype.itemsize <= MAX_TEXT_BYTES:
+        if not holds_texts(values) or (values.dtype != object and values.dtype.itemsize <= MAX_TEXT_BYTES):
             continue
         long = next((text for text in values.tolist() if len(text.encode()) > MAX_TEXT_BYTES), None)
         if long is not None:

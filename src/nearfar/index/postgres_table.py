@@ -14,6 +14,7 @@ from psycopg.sql import SQL, Composable, Identifier, Placeholder
 
 from ..data.dataset import some
 from ..io.uris import DatabaseAddress
+from ..labels import text_array
 from ..numerics.types import AnyArray
 from ..quoting import quoted
 from .filters import Condition, Every, Filter, Kind, Not
@@ -73,7 +74,7 @@ class TableColumn:
     def array(self, values: Sequence[Any]) -> AnyArray:
         """Return values as text, whole numbers, or float64 with NaN where one is missing."""
         if self.kind == "text":
-            return np.array(values, dtype=np.str_)
+            return text_array(values)
         if self.type == "int8":
             return np.array(values, dtype=np.int64)
         return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
@@ -141,7 +142,7 @@ class StoredTable:
         fields = [*self.fields.items()][1:]
         columns = {name: field.array(values) for (name, field), values in zip(fields, others, strict=True)}
         labels = columns.pop("label", None)
-        return Records(np.array(names, np.str_), np.stack([vector.to_numpy() for vector in vectors]), labels, columns)
+        return Records(text_array(names), np.stack([vector.to_numpy() for vector in vectors]), labels, columns)
 
     def named(self, names: Sequence[str]) -> Query:
         """Return the condition that an item has one of these names; they have the type of the column, for its index."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..labels import as_array
+from ..labels import as_array, holds_texts, narrow_texts, text_array
 from ..numerics.distances import as_rows
 from ..numerics.types import AnyArray, Array, Bools, Ints
 from ..quoting import count_of, quoted
@@ -142,7 +142,7 @@ class Hits(NamedTuple):
         if column:
             groups = self.records.column(column)[rows]
             same = groups == np.repeat(values, counts)  # a missing number, NaN, differs from itself
-            if groups.dtype.kind == "U":
+            if holds_texts(groups):
                 same &= groups != ""
             itself[there] |= same
         order = np.argsort(itself, axis=1, kind="stable")[:, :k]  # the item itself last, the others as they were
@@ -257,7 +257,7 @@ def checked_names(names: Any, n: int, taken: AnyArray | tuple[()] = ()) -> AnyAr
     """
     if names is None:
         return _free_numbers(n, taken)
-    array = np.asarray(names, dtype=np.str_)
+    array = names if isinstance(names, np.ndarray) and names.dtype.kind == "U" else narrow_texts(names, "names")
     if array.shape != (n,):
         raise ValueError(f"names: expected {n}, one per embedding, got shape {array.shape}")
     return array
@@ -276,7 +276,7 @@ def _free_numbers(n: int, taken: AnyArray | tuple[()]) -> AnyArray:
 
 def those_of(names: AnyArray | tuple[()], few: AnyArray) -> AnyArray:
     """Return those of many names that are among a few others."""
-    many = np.asarray(names, dtype=np.str_)
+    many = names if isinstance(names, np.ndarray) else text_array(names)
     return many[isin_few(many, few)]
 
 
@@ -298,9 +298,11 @@ def checked_labels(labels: Any, n: int) -> AnyArray | None:
         raise ValueError(f"labels: expected {n}, one per embedding, got shape {array.shape}")
     if n == 0 and array.dtype.kind not in "iu":
         return array.astype(np.str_)
+    if array.dtype == object and any(isinstance(label, str) and label.endswith("\0") for label in array.tolist()):
+        raise ValueError("labels: expected texts that do not end with the character NUL")
+    if holds_texts(array):
+        return array
     if array.dtype.kind not in "iuUS":
-        if any(isinstance(label, str) and label.endswith("\0") for label in array.tolist()):
-            raise ValueError("labels: expected texts that do not end with the character NUL")
         raise ValueError(f"labels: expected whole numbers or text, got dtype {array.dtype}")
     if array.dtype.kind in "iu":
         return array.astype(np.int64)
@@ -343,16 +345,15 @@ def _checked_column(name: Any, values: Any, n: int) -> AnyArray:
         raise ValueError(f"columns: expected names of letters, digits and _, got {quoted(name)}; rename it")
     if name in RESERVED:
         raise ValueError(f"columns: {quoted(name)} is reserved in an index; rename it")
-    array = np.asarray(values)
+    array = values if isinstance(values, np.ndarray) else _array_of(values)
     if array.dtype == object:
         array = _of_objects(array)
     if array.shape != (n,):
         raise ValueError(f"columns: expected {n} values of {quoted(name)}, one per item, got shape {array.shape}")
-    if array.dtype.kind in "US":
-        text = array.astype(np.str_)
-        if text.dtype.itemsize // 4 > MAX_TEXT:
+    if array.dtype.kind in "US" or holds_texts(array):
+        if max(map(len, array.tolist()), default=0) > MAX_TEXT:
             raise ValueError(f"columns: a text in {quoted(name)} is longer than {MAX_TEXT:,} characters")
-        return text
+        return array.astype(np.str_) if array.dtype.kind == "S" else array
     if array.dtype.kind not in "fiub":
         raise ValueError(f"columns: expected numbers or text in {quoted(name)}, got dtype {array.dtype}")
     numbers = array.astype(np.float64)
@@ -361,12 +362,19 @@ def _checked_column(name: Any, values: Any, n: int) -> AnyArray:
     return numbers
 
 
+def _array_of(values: Any) -> AnyArray:
+    if hasattr(values, "__array__"):
+        return np.asarray(values)
+    given = list(values)
+    return text_array(given) if given and all(isinstance(value, str) for value in given) else np.asarray(given)
+
+
 def _of_objects(values: AnyArray) -> AnyArray:
     """Return numbers or text, with NaN or empty text where a value is None."""
     present = [value for value in values if value is not None]
     if all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in present):
         return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
-    return np.array(["" if value is None else str(value) for value in values], dtype=np.str_)
+    return text_array("" if value is None else value for value in values)
 
 
 def parsed_column(cells: Any) -> AnyArray:
@@ -381,15 +389,15 @@ def parsed_column(cells: Any) -> AnyArray:
     try:
         numbers = np.array([float(word) if word else np.nan for word in words])
     except ValueError:
-        return np.array(words, dtype=np.str_)
+        return text_array(words)
     if not any(words) or np.isinf(numbers).any():
-        return np.array(words, dtype=np.str_)
+        return text_array(words)
     return numbers
 
 
 def column_kinds(columns: Mapping[str, AnyArray]) -> dict[str, Kind]:
     """Return for each column whether it holds numbers or text."""
-    return {name: "text" if values.dtype.kind == "U" else "number" for name, values in columns.items()}
+    return {name: "text" if holds_texts(values) else "number" for name, values in columns.items()}
 
 
 def picked_columns(columns: Mapping[str, AnyArray], rows: Any) -> dict[str, AnyArray]:
@@ -489,7 +497,7 @@ def with_columns(records: Records, kinds: Mapping[str, Kind]) -> Records:
 
 def check_known(names: Sequence[str], known: AnyArray) -> None:
     """Raise a ValueError for names that do not exist."""
-    gone = np.asarray(names, dtype=np.str_)
+    gone = text_array(names)
     unknown = np.unique(gone[~isin_few(gone, those_of(known, gone))])
     if len(unknown):
         count = f"{len(unknown)} of {len(gone)} are unknown"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..labels import CHARACTER, NARROW, text_array
 from ..numerics.types import AnyArray, Ints
 
 OFFSET = np.dtype("<u4")
@@ -71,8 +72,8 @@ class Texts:
         return len(self.starts)
 
     def __getitem__(self, rows: AnyArray) -> AnyArray:
-        """Return the texts at row numbers, or where a mask is True, as an array of str."""
-        return np.array(self.pick(rows).tolist(), dtype=np.str_)
+        """Return the texts at row numbers, or where a mask is True, as `text_array` makes it."""
+        return self.pick(rows).array()
 
     def pick(self, rows: AnyArray) -> Texts:
         """Return some of the texts in the same buffer."""
@@ -89,5 +90,8 @@ class Texts:
         return [data[start:end].decode("utf-8", "surrogatepass") for start, end in pairs]
 
     def array(self) -> AnyArray:
-        """Return all texts as an array of str."""
-        return np.array(self.tolist(), dtype=np.str_)
+        """Return all texts as `text_array` makes it."""
+        lengths = self.ends - self.starts
+        if CHARACTER * len(self) * int(lengths.max(initial=0)) <= NARROW:
+            return np.array(self.tolist(), dtype=np.str_)
+        return text_array(self.tolist())

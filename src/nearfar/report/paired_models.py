@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ..labels import text_array
 from ..numerics.types import Array
 from .content import Items, Other
 from .per_class import average_precision, interval_over_classes
@@ -121,10 +122,10 @@ def difference(this: Array, other: Array, labels: NDArray[np.int64]) -> Differen
 def _check_same(items: Items, other: Items, name: str) -> None:
     if len(items) != len(other):
         raise OtherItemsError(f"{name}: has {len(other):,} items, expected the same {len(items):,} items as this model")
-    classes = [np.asarray(each.classes, dtype=str)[each.labels] for each in (items, other)]
+    classes = [text_array(each.classes)[each.labels] for each in (items, other)]
     differs = classes[0] != classes[1]
     if len(items.names) and len(other.names) and _array_of(items.names) == _array_of(other.names):
-        differs |= np.asarray(items.names, dtype=str) != np.asarray(other.names, dtype=str)
+        differs |= text_array(items.names) != text_array(other.names)
     if differs.any():
         first = int(differs.argmax())
         got, expected = (f"{each.name(first)!r} of class {each.class_name(first)!r}" for each in (other, items))

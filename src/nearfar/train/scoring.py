@@ -34,6 +34,7 @@ from ..evaluation.protocol import evaluate_queries
 from ..evaluation.retrieval import Retrieval
 from ..evaluation.scores import Scores
 from ..io.scores_file import FROZEN, RAW, STANDARDIZED
+from ..labels import narrow_texts
 from ..progress import counted
 from ..quoting import count_of
 from .checkpoint import (
@@ -252,30 +253,30 @@ def evaluate_run(
     if not os.access(folder.path, os.W_OK):
         advice = f"make it writable, or use `nearfar evaluate {folder.path} DATA`, which writes nothing"
         raise TrainError(f"{folder.path}: is not writable, but scores of the test are stored there; {advice}")
-    how: dict[str, Any] = {"ks": sorted({1, *ks}) if ks else config.ks, "seed": config.seed}
+    with_ks = config.replace(ks=sorted({1, *ks})) if ks else config
     task = _task(run, folder, config)
     embedder = _network(run, folder, config, which)
     about = read_about(folder.checkpoint(which))
     if config.text_trunk is not None:
-        return _evaluate_pairs(folder, config, task, embedder, about, which, how)
+        return _evaluate_pairs(folder, with_ks, task, embedder, about, which)
     sets = {"": task.test} | ({} if task.gallery is None else {"gallery_": task.gallery})
     metric = embedder.metric
     is_frozen = str(about.get("kept", "")).startswith("frozen")
     embedded = _without_metric(embedder, sets, network_config(config, about), is_frozen=is_frozen)
     without = None
     if isinstance(metric, Whiten):
-        without = _score(embedded, sets, **how)
+        without = _score(embedded, sets, with_ks, clustering=False)
         embedded = {prefix: whitened(metric, rows) for prefix, rows in embedded.items()}
-    scores, found = _score_queries(embedded, sets, clustering=clustering, **how)
+    scores, found = _score_queries(embedded, sets, with_ks, clustering)
     raw = None
     if task.test.texts is None:
         seen = {prefix: raw_items(items, embedder.scale) for prefix, items in sets.items()}
-        raw = _score(seen, sets, **how)
+        raw = _score(seen, sets, with_ks, clustering=False)
     if is_frozen:
         frozen: Scores | None = without or scores
         why_not = ""
     else:
-        frozen, why_not = _frozen_scores(sets, config, about, folder.start, how)
+        frozen, why_not = _frozen_scores(sets, with_ks, about, folder.start)
     split = " ".join(filter(None, (task.protocol, remark_shared(task))))
     protocol = " ".join(filter(None, (split, _chosen(config, task, about, which), whitening_note(about))))
     units = "" if config.standardize else scale_warning(task.train)
@@ -337,11 +338,7 @@ def _counts_of_relevance(test: Dataset) -> list[str]:
 
 
 def _frozen_scores(
-    sets: dict[str, Dataset],
-    config: TrainConfig,
-    about: dict[str, Any],
-    start: Path | None,
-    how: dict[str, Any],
+    sets: dict[str, Dataset], config: TrainConfig, about: dict[str, Any], start: Path | None
 ) -> tuple[Scores | None, str]:
     """Score the features of the trunk before its training; None, and a remark, if its weights are not there any more.
 
@@ -354,17 +351,11 @@ def _frozen_scores(
             features = {prefix: all_rows(frozen_features(items, config, start)) for prefix, items in sets.items()}
     except (ValueError, OSError, ImportError) as error:
         return None, f"The pretrained trunk without the training was not scored, because it cannot be loaded: {error}."
-    return _score(features, sets, **how), ""
+    return _score(features, sets, config, clustering=False), ""
 
 
 def _evaluate_pairs(
-    folder: RunFolder,
-    config: TrainConfig,
-    task: Task,
-    embedder: Embedder,
-    about: dict[str, Any],
-    which: str,
-    how: dict[str, Any],
+    folder: RunFolder, config: TrainConfig, task: Task, embedder: Embedder, about: dict[str, Any], which: str
 ) -> Result:
     """Score a run on pairs: texts of the test search its images, and images search its texts.
 
@@ -373,7 +364,8 @@ def _evaluate_pairs(
     texts = text_set(task.test, tokens_of(about, str(folder.path), task.test.name))
     images = images_once(task.test)
     embedded = {"": embed_texts(embedder, texts), "gallery_": embed(embedder, images, **sizes_of(config))}
-    both = scores_both_ways(embedded["gallery_"], images.labels, embedded[""], texts.labels, clustering=False, **how)
+    how: dict[str, Any] = {"ks": config.ks, "clustering": False}
+    both = scores_both_ways(embedded["gallery_"], images.labels, embedded[""], texts.labels, **how)
     protocol = f"{task.protocol} {_chosen(config, task, about, which)}"
     parameters = sum(parameter.numel() for parameter in embedder.trunk.parameters())
     found_remarks = (
@@ -448,14 +440,16 @@ def _task(run: Run | str | Path, folder: RunFolder, config: TrainConfig) -> Task
     return replace(task, protocol=f"{task.protocol} {changed}")
 
 
-def _score(rows: dict[str, Floats], sets: dict[str, Dataset], **how: Any) -> Scores:
+def _score(rows: dict[str, Floats], sets: dict[str, Dataset], config: TrainConfig, clustering: bool) -> Scores:
     """Score the rows of the test items and of the gallery, by the prefixes of their arrays in `test.npz`."""
-    return _score_queries(rows, sets, clustering=False, **how)[0]
+    return _score_queries(rows, sets, config, clustering)[0]
 
 
-def _score_queries(rows: dict[str, Floats], sets: dict[str, Dataset], **how: Any) -> tuple[Scores, Retrieval]:
-    """Return the scores of the rows, and those of each query; `how` are arguments of `evaluate`."""
-    how["groups"] = sets[""].groups
+def _score_queries(
+    rows: dict[str, Floats], sets: dict[str, Dataset], config: TrainConfig, clustering: bool
+) -> tuple[Scores, Retrieval]:
+    """Return the scores of the rows, and those of each query."""
+    how: dict[str, Any] = {"ks": config.ks, "clustering": clustering, "seed": config.seed, "groups": sets[""].groups}
     searched = None
     if "gallery_" in sets:
         gallery = sets["gallery_"]
@@ -469,8 +463,10 @@ def _write_arrays(path: Path, embedded: dict[str, Floats], sets: dict[str, Datas
     arrays: dict[str, Any] = {}
     for prefix, items in sets.items():
         arrays |= {f"{prefix}embeddings": embedded[prefix], f"{prefix}labels": items.labels}
-        arrays |= {f"{prefix}classes": np.array(items.classes), f"{prefix}names": np.array(items.names)}
-        arrays |= {} if items.groups is None else {f"{prefix}groups": items.groups}
+        texts: dict[str, Any] = {"classes": items.classes, "names": items.names}
+        if items.groups is not None:
+            texts["groups"] = items.groups
+        arrays |= {f"{prefix}{name}": narrow_texts(each, name) for name, each in texts.items()}
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
     replace_file(path, buffer.getvalue())

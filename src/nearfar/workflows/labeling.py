@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..io.cells import read_by_name
+from ..labels import text_array
 from ..neighbors.coverage import representatives
 from ..neighbors.nearest import nearest
 from ..quoting import count_of, quoted
@@ -78,7 +79,7 @@ def known_labels(collected: Collected, tables: Sequence[Path]) -> Texts:
     """
     dataset = collected.dataset
     if not tables:
-        classes = np.array(collected.classes, dtype=np.str_)
+        classes = text_array(collected.classes)
         return np.full_like(classes, "") if len(classes) and (classes != "").all() else classes
     found = np.full(len(dataset), "", dtype=object)
     places = {name: at for at, name in enumerate(dataset.names)}
@@ -88,7 +89,7 @@ def known_labels(collected: Collected, tables: Sequence[Path]) -> Texts:
                 raise ValueError(f"labeled: {table}: no item is named {quoted(name)}")
             if label:
                 found[places[name]] = label
-    return found.astype(np.str_)
+    return text_array(found)
 
 
 def nearest_labels(collected: Collected, labels: Texts) -> tuple[list[str], Array]:

@@ -16,6 +16,7 @@ from ..index.paths import labeled_items
 from ..io.atomic_files import atomic_write
 from ..io.cells import read_by_name, write_table
 from ..io.sources import SourceKind, kind_of
+from ..labels import narrow_texts
 from ..models.embedded import embed_source, refuse_data
 from ..quoting import count_of, quoted, significant
 from .collected import Collected, collect
@@ -184,14 +185,14 @@ def write_corrected(out: Path, collected: Collected, decisions: dict[str, str]) 
         arrays: dict[str, Any] = {
             "embeddings": collected.rows[kept],
             "labels": np.array([number[decided[place]] for place in kept]),
-            "classes": np.array(classes),
-            "names": np.array([dataset.names[place] for place in kept]),
+            "classes": narrow_texts(classes, "classes"),
+            "names": narrow_texts([dataset.names[place] for place in kept], "names"),
             "distance": collected.distance,
         }
         if collected.folder is not None:  # for reports, which show the images
             arrays["folder"] = str(collected.folder.absolute())
         if dataset.groups is not None:
-            arrays["groups"] = dataset.groups[kept]
+            arrays["groups"] = narrow_texts(dataset.groups[kept], "groups")
         with atomic_write(out) as file:
             np.savez(file, **arrays)
     return f"{out}: {len(kept):,} items, {moved:,} with another class, {len(dataset) - len(kept):,} removed"

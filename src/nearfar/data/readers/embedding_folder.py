@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ...io.part_files import EmbeddedPart, Manifest, check_complete, read_manifest, read_part
+from ...labels import text_array
 from ...progress import counted
 from ...quoting import count_of
 from ..dataset import DataError, Dataset, Source, some
@@ -83,5 +84,5 @@ def dataset_of(folder: Path, manifest: Manifest, part: EmbeddedPart) -> Dataset:
     """Return items of a folder of embeddings as a data set."""
     name = os.path.basename(os.path.abspath(folder))
     items = Dataset.from_array(name, part.rows, part.labels, names=part.names)
-    groups = None if part.groups is None else np.array(part.groups, dtype=np.str_)
+    groups = None if part.groups is None else text_array(part.groups)
     return replace(items, groups=groups, unnamed=manifest.unnamed)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...io.formats import PLAIN_TABLES, is_table
-from ...labels import class_name, without_spellings_of_numbers
+from ...labels import class_name, narrow_texts, text_array, without_spellings_of_numbers
 from ...quoting import count_of, quoted, shorten
 from ..cells import MISSING, Cells, as_cells, numbers_in
 from ..class_labels import ClassLabels, sets_in
@@ -31,7 +31,7 @@ from .pair_tables import are_paths, classes_of, columns_used, items_of, listed_o
 from .parquet import read_parquet
 from .saved_datasets import columns_and_images, read_feather, read_saved
 from .text_tables import header_advice, read_text_table, unpacked_name
-from .texts import text_items
+from .texts import first_words, text_items
 
 SYNONYMS = {"is_query": "query", "is_gallery": "gallery", "x_1": "x1", "y_1": "y1", "x_2": "x2", "y_2": "y2"}
 SYNONYMS |= {"file_name": "path"}  # the name in metadata files of Hugging Face
@@ -55,6 +55,7 @@ FALSE = ("", "0", "0.0", "false", "no", "none", "nan")
 MAX_SHOWN_COLUMNS = 12  # maximum number of columns in a message
 MAX_CELL_LENGTH = 20  # maximum number of characters of a cell in a message
 MAX_SEARCHED_COLUMNS = 1000  # maximum number of columns among which a misspelled one is searched
+LONGEST_NAME = 1000  # characters of a text that is the name of a row
 MAX_COORDINATE = 2**31 - 1  # pixels; no image is larger
 
 Table = Mapping[str, Sequence[Any]]
@@ -208,10 +209,12 @@ def _source(
         table = _grouped(path, whole, table, group)
     unnamed = table
     table = _named(path, table, name, whole, stored)
+    if "name" in table:
+        _check_names(path, table["name"])
     notes = [*left_out]
     if name is None:
-        notes += [f"named by the column {column!r}" for column in unnamed.keys() - table.keys() - {"name"}]
-        notes += _repeated_ids(table, unnamed)
+        notes += [f"named by the column {column!r}" for column in unnamed.keys() - table.keys()]
+        notes += _repeated_ids(table)
     if "path" not in table and _are_texts(table):
         notes += _not_used(table, ["text"])
         source = _texts_source(path, table, _labels(path, column, unlabeled), skip_bad)
@@ -234,11 +237,8 @@ def _table_source(
     if embedding:
         notes += _not_used(table, embedding)
         table = {name: cells for name, cells in table.items() if name in (*ABOUT, "text", *embedding)}
-    elif "text" in table and numbers_in(table["text"]) is None:
-        if "name" in table:
-            notes.append("columns not used: text")
-        elif _recur(table["text"]):
-            notes.append(not_ids("column 'text'", table["text"]))
+    elif "name" in table and "text" in table and numbers_in(table["text"]) is None:
+        notes.append("columns not used: text")
     read = _without_levels(_named_by_text(table), column)
     notes += _not_used(table, [*read])
     labels = _labels(path, column, unlabeled)
@@ -310,7 +310,7 @@ def _images_source(
     labels: list[Any],
     stored: Files | None,
     boxes: list[Box | None] | None,
-    texts: NDArray[np.str_] | None,
+    texts: NDArray[np.object_] | None,
     *,
     image_size: int | None,
     skip_bad: bool,
@@ -343,10 +343,8 @@ def _images_source(
     return source_of_files(kind, name_of(path), files, paths, labels, **about)
 
 
-def read_columns(path: str | Path, label: str | None = None) -> Table:
+def read_columns(path: str | Path) -> Table:
     """Return the columns of a table under the names that `read_manifest` uses, without images.
-
-    A column `label` keeps the name that it has in the file.
 
     Raises
     ------
@@ -358,7 +356,7 @@ def read_columns(path: str | Path, label: str | None = None) -> Table:
         raise DataNotFoundError(f"{path}: no such table")
     if not is_table(path):
         raise DataError(f"{path}: expected a table, {', '.join(PLAIN_TABLES)}")
-    return _columns(path, label)[0]
+    return _columns(path, None)[0]
 
 
 def name_of(path: Path) -> str:
@@ -401,14 +399,22 @@ def _named(path: Path, table: Table, name: str | None, whole: Table, stored: Fil
         if names is None:
             raise DataError(f"{path}: {not_ids(f'column {quoted(name)}', whole[name])}")
         chosen = name
-    elif ("name" in table and not _recur(table["name"])) or ("path" in table and not _are_numbered(stored)):
+    elif "name" in table or ("path" in table and not _are_numbered(stored)):
         return table
     else:
         found = ((column, ids_of(cells)) for column, cells in table.items() if is_id(column))
         chosen, names = next((one for one in found if one[1] is not None), ("", None))
         if names is None:
-            return {column: cells for column, cells in table.items() if column != "name"}
+            return table
     return {column: cells for column, cells in table.items() if column not in ("name", chosen)} | {"name": names}
+
+
+def _check_names(path: Path, names: Sequence[Any]) -> None:
+    """Raise a DataError if names of rows are long texts."""
+    try:
+        narrow_texts(names, f"{path}: names of items")
+    except ValueError as error:
+        raise DataError(f"{error}; give the column of the names with name=NAME") from error
 
 
 def _are_numbered(stored: Files | None) -> bool:
@@ -423,19 +429,14 @@ def _grouped(path: Path, whole: Table, table: Table, group: str) -> Table:
     return {name: cells for name, cells in table.items() if name != group} | {"group": whole[group]}
 
 
-def _recur(cells: Sequence[Any]) -> bool:
-    """Return whether two cells of a column are equal, as the names of people may be."""
-    return len(set(map(str, cells))) < len(cells)
-
-
-def _repeated_ids(table: Table, unnamed: Table) -> list[str]:
+def _repeated_ids(table: Table) -> list[str]:
     """Return a note if a column such as `id` does not name the rows because its cells are not different."""
     if "name" in table or "path" in table:
         return []
-    column = next((column for column in unnamed if column == "name" or is_id(column)), None)
+    column = next((column for column in table if is_id(column)), None)
     if column is None:
         return []
-    return [not_ids(f"column {column!r}", unnamed[column])]
+    return [not_ids(f"column {column!r}", table[column])]
 
 
 def _embedding_in(table: Table) -> list[str]:
@@ -461,9 +462,16 @@ def _named_by_text(table: Table) -> Table:
     """Return the table with its column `text` as `name` if the texts are not numbers; other names take precedence."""
     if "text" not in table or numbers_in(table["text"]) is not None:
         return table
-    if "name" in table or _recur(table["text"]):
+    if "name" in table:
         return {name: column for name, column in table.items() if name != "text"}
-    return {"name" if name == "text" else name: column for name, column in table.items()}
+    return {**{name: column for name, column in table.items() if name != "text"}, "name": _short(table["text"])}
+
+
+def _short(texts: Sequence[Any]) -> Sequence[Any]:
+    """Return texts as names: where some are long, the first words of each."""
+    if any(isinstance(text, str) and len(text) > LONGEST_NAME for text in texts):
+        return first_words(_as_texts(texts))
+    return texts
 
 
 def _without_levels(table: Table, labels: Sequence[Any]) -> Table:
@@ -492,7 +500,7 @@ def _are_texts(table: Table) -> bool:
     return not others or any(numbers_in(cells) is None for cells in others)
 
 
-def _texts_of_pairs(path: Path, table: Table) -> NDArray[np.str_]:
+def _texts_of_pairs(path: Path, table: Table) -> NDArray[np.object_]:
     """Return the text of every image of a table."""
     column = next((name for name in ("text", "caption") if name in table), None)
     if "path" not in table or column is None:
@@ -500,10 +508,10 @@ def _texts_of_pairs(path: Path, table: Table) -> NDArray[np.str_]:
         if "path" in table:
             missing = "text"
         raise DataError(f"{path}: has no column '{missing}', which pairs of images and texts need; {_show(table)}")
-    return np.array(_texts(path, table[column]), dtype=np.str_)
+    return as_cells(_texts(path, table[column]))
 
 
-def _shared_texts(texts: NDArray[np.str_], classes: Sequence[Any]) -> list[str]:
+def _shared_texts(texts: NDArray[np.object_], classes: Sequence[Any]) -> list[str]:
     """Return a note on texts that belong to images of several classes, each of which is a miss for the others."""
     of: dict[str, set[str]] = {}
     for text, name in zip(texts.tolist(), classes, strict=False):
@@ -745,7 +753,7 @@ def _labels(path: Path, column: Sequence[Any], unlabeled: str | None) -> list[An
     return [unlabeled if i in missing else next(names) for i in range(len(column))]
 
 
-def _groups(path: Path, table: Table) -> NDArray[np.str_] | None:
+def _groups(path: Path, table: Table) -> NDArray[Any] | None:
     """Return the camera, video or the like of every row; None if the table has no such column."""
     if "group" not in table:
         return None
@@ -754,7 +762,7 @@ def _groups(path: Path, table: Table) -> NDArray[np.str_] | None:
     if "" in names:
         rows = _rows_from(names.count(""), names.index(""))
         raise DataError(f"{path}: the group is empty in {rows}; expected a group in every row")
-    return np.array(names, dtype=np.str_)
+    return text_array(names)
 
 
 def _rows_from(count: int, first: int) -> str:

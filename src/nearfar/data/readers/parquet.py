@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ...io.untrusted import check_expansion, parse_json
+from ...io.untrusted import check_expansion, check_regular, parse_json
 from ...quoting import PATH, quoted, shorten
+from ..cells import CELL
 from ..dataset import DataError, some
-from .parquet_images import ParquetImages
+from .parquet_images import ParquetImages, read_batches
 
 WITHOUT = "write the table again without the metadata `huggingface`"
 
@@ -29,44 +31,111 @@ def read_parquet(path: Path, labels: Sequence[str]) -> tuple[dict[str, Sequence[
     """
     try:
         from pyarrow import ArrowException
-        from pyarrow.parquet import read_schema, read_table
+        from pyarrow.parquet import read_schema
     except ImportError as error:
         raise DataError(f"{path}: Parquet needs pyarrow; pip install 'nearfar[tables]'") from error
     try:
-        fields = list(read_schema(path)) if path.is_file() else []
-        if path.is_file():
-            _check_size(path)
+        check_regular(path)
+        schema = read_schema(path)
+        fields = list(schema)
+        size = path.stat().st_size
+        _check_size(path, size)
         listed = any(field.name.lower() in ("path", "file_name") for field in fields)
         if listed:
             pictures = []
         else:
             pictures = [field for field in fields if _holds_bytes(field.type)]
         stored = _images(path, pictures) if pictures else None
-        table = read_table(path, columns=[f.name for f in fields if f not in pictures] if pictures else None)
-        names = class_names(path, table.schema)
+        table = _table(path, [field for field in fields if field not in pictures], size)
+        names = class_names(path, schema)
         columns: dict[str, Sequence[Any]] = {} if stored is None else {"path": stored.names()}
-        columns |= columns_of(path, table, names, labels, beside_images=listed or stored is not None)
+        columns |= columns_of(path, table, names, labels, beside_images=listed or stored is not None, size=size)
         return columns, stored
     except (ArrowException, OSError) as error:
         raise DataError(f"{path}: not a readable Parquet file ({shorten(str(error).splitlines()[0], PATH)})") from error
 
 
 def columns_of(
-    path: Path, table: Any, names: Mapping[str, Sequence[str]], labels: Sequence[str], *, beside_images: bool
+    path: Path,
+    table: Any,
+    names: Mapping[str, Sequence[str]],
+    labels: Sequence[str],
+    *,
+    beside_images: bool,
+    size: int | None = None,
 ) -> dict[str, Sequence[Any]]:
     """Return the columns of an Arrow table: class numbers become their `names`, and lists of numbers become columns.
 
-    In a table with images, lists remain unchanged.
+    In a table with images, lists remain unchanged. Equal texts of a dictionary are one object.
+
+    Raises
+    ------
+    Unreadable
+        If the cells would fill the memory, for a file of `size` bytes.
     """
+    unpacked = Unpacked(size)
+    unpacked.add(CELL * table.num_rows * table.num_columns)
     columns: dict[str, Sequence[Any]] = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         if not beside_images and _holds_numbers(column.type):
-            columns |= _numbers_of(path, name, column)
+            columns |= _numbers_of(path, name, column, unpacked)
         elif name.lower() in labels and name in names:
-            columns[name] = _called(path, name, column.to_pylist(), names[name])
+            columns[name] = _called(path, name, _cells(column, unpacked), names[name])
         else:
-            columns[name] = column.to_pylist()
+            columns[name] = _cells(column, unpacked)
     return columns
+
+
+class Unpacked:
+    """The bytes that the cells of a table take in memory.
+
+    Parameters
+    ----------
+    size : int or None
+        Number of bytes of the file; None if there is none, and the cells may take any memory.
+    """
+
+    def __init__(self, size: int | None) -> None:
+        self._size = size
+        self._seen = 0
+
+    def add(self, more: int) -> None:
+        """Raise an `Unreadable` if this many bytes more would fill the memory."""
+        self._seen += more
+        if self._size is not None:
+            check_expansion(self._seen, self._size)
+
+
+def _cells(column: Any, unpacked: Unpacked) -> list[Any]:
+    """Return the cells of a column."""
+    from pyarrow import types
+
+    kind = column.type
+    if types.is_dictionary(kind) and not types.is_nested(kind.value_type):
+        cells = list[Any]()
+        for part in column.chunks:
+            words = part.dictionary.to_pylist()
+            cells += [None if at is None else words[at] for at in part.indices.to_pylist()]
+        return cells
+    if types.is_primitive(kind) or types.is_string(kind) or types.is_large_string(kind):
+        return list(column.to_pylist())
+    # lists, and texts in views or in lists of dictionaries, may have the same bytes in every row
+    cells = []
+    for cell in column:
+        cells.append(cell.as_py())
+        unpacked.add(_weight(cells[-1]))
+    return cells
+
+
+def _weight(cell: Any) -> int:
+    """Return about how many bytes a cell takes, besides the place in its list."""
+    if isinstance(cell, (str, bytes)):
+        return len(cell)
+    if isinstance(cell, dict):
+        return CELL * len(cell) + sum(map(_weight, cell.values()))
+    if isinstance(cell, list):
+        return CELL * len(cell) + sum(map(_weight, cell))
+    return 0
 
 
 def pictures_in(path: Path, schema: Any) -> str | None:
@@ -77,12 +146,49 @@ def pictures_in(path: Path, schema: Any) -> str | None:
     return str(_chosen(path, found).name)
 
 
-def _check_size(path: Path) -> None:
+def _check_size(path: Path, size: int) -> None:
     """Raise an OSError for a table that would fill the memory: a few bytes may encode a million equal cells."""
     from pyarrow.parquet import read_metadata
 
     about = read_metadata(path)
-    check_expansion(8 * about.num_rows * about.num_columns, path.stat().st_size)
+    groups = [about.row_group(at) for at in range(about.num_row_groups)]
+    numbers = [group.column(at).num_values for group in groups for at in range(group.num_columns)]
+    check_expansion(CELL * max(sum(numbers), about.num_rows * about.num_columns), size)
+    check_expansion(sum(group.total_byte_size for group in groups), size)
+
+
+def _table(path: Path, fields: Sequence[Any], size: int) -> Any:
+    """Return columns of a file; those of text as dictionaries: a few bytes may repeat a long text in every row."""
+    from pyarrow import Table, concat_tables
+    from pyarrow.parquet import ParquetFile
+
+    names = [field.name for field in fields]
+    twice = next((name for name, times in Counter(names).items() if times > 1), None)
+    if twice is not None:
+        raise DataError(f"{path}: several columns are called {quoted(twice)}; rename them")
+    texts = [field.name for field in fields if _holds_text(field.type)]
+    others = [name for name in names if name not in texts]
+    found: dict[str, Any] = {}
+    if texts:
+        with ParquetFile(path, read_dictionary=texts) as file:
+            parts = []
+            unpacked = Unpacked(size)
+            for number in range(file.num_row_groups):
+                parts.append(file.read_row_group(number, columns=texts))
+                unpacked.add(parts[-1].nbytes)
+            whole = concat_tables(parts) if parts else file.read(columns=texts)
+        found |= zip(whole.column_names, whole.columns, strict=True)
+    if others:
+        with ParquetFile(path) as file:
+            whole = read_batches(file, path, others, rows=1000)
+        found |= zip(whole.column_names, whole.columns, strict=True)
+    return Table.from_arrays([found[name] for name in names], names)
+
+
+def _holds_text(kind: Any) -> bool:
+    from pyarrow import types
+
+    return types.is_string(kind) or types.is_large_string(kind)
 
 
 def _holds_bytes(kind: Any) -> bool:
@@ -149,7 +255,7 @@ def _holds_numbers(kind: Any) -> bool:
     return lists and (types.is_floating(kind.value_type) or types.is_integer(kind.value_type))
 
 
-def _numbers_of(path: Path, name: str, column: Any) -> dict[str, Sequence[Any]]:
+def _numbers_of(path: Path, name: str, column: Any, unpacked: Unpacked) -> dict[str, Sequence[Any]]:
     from pyarrow import float64, list_
     from pyarrow.compute import list_flatten, list_value_length
 
@@ -159,6 +265,7 @@ def _numbers_of(path: Path, name: str, column: Any) -> dict[str, Sequence[Any]]:
         raise DataError(
             f"{path}: column {quoted(name)} has lists of {first_two} numbers; expected lists of one length in all rows"
         )
+    unpacked.add(CELL * len(column) * max(lengths - {None}, default=0))
     if None in lengths:  # NaN instead of the missing lists
         from pyarrow import array, chunked_array
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from ...io.untrusted import check_expansion
 from ..dataset import DataError
 
 KEPT = 2**29  # bytes of row groups that a process keeps, besides the last one; only whole groups can be read
@@ -50,7 +52,8 @@ class ParquetImages:
             names = list[Any]()
             leaf = f"{column}.path"
             if paired and any(file.metadata.schema.column(i).path == leaf for i in range(file.metadata.num_columns)):
-                names = [(cell or {}).get("path") for cell in file.read(columns=[leaf]).column(0).to_pylist()]
+                cells = read_batches(file, path, [leaf], rows=1000).column(0).to_pylist()
+                names = [(cell or {}).get("path") for cell in cells]
         if None in names or len(set(names)) < n:
             names = [f"{path.stem}[{i}]" for i in range(n)]
         leaf = f"{column}.bytes" if paired else column
@@ -69,7 +72,10 @@ class ParquetImages:
     def read(self, name: str) -> bytes:
         i = self.places[name]
         group = bisect_right(self._starts, i) - 1
-        value = _group(self.root, self.column, group, self.written)[i - self._starts[group]].as_py()
+        try:
+            value = _group(self.root, self.column, group, self.written)[i - self._starts[group]].as_py()
+        except OSError as error:
+            raise DataError(f"{self.root}: {name} cannot be read ({error})") from error
         value = value["bytes"] if isinstance(value, dict) else value
         if value is None:
             raise DataError(f"{self.root}: {name} has no bytes; expected an encoded image")
@@ -90,6 +96,29 @@ class ParquetImages:
         return starts
 
 
+def read_batches(
+    file: Any, path: str | Path, columns: Sequence[str], *, rows: int, row_groups: Sequence[int] | None = None
+) -> Any:
+    """Return columns of an opened file, of all groups by default, as a table of Arrow.
+
+    Raises
+    ------
+    Unreadable
+        If they would fill the memory: a few bytes may encode the same long cell in every row. Batches of this many
+        `rows` are read before their size is known.
+    """
+    from pyarrow import Table
+
+    size = os.stat(path).st_size
+    seen = 0
+    batches = []
+    for batch in file.iter_batches(rows, columns=columns, row_groups=row_groups):
+        seen += batch.nbytes
+        check_expansion(seen, size)
+        batches.append(batch)
+    return Table.from_batches(batches) if batches else file.read(columns=columns)
+
+
 class RowGroups:
     """Cache of the row groups that were read last, up to KEPT bytes."""
 
@@ -108,7 +137,7 @@ class RowGroups:
         found = self.columns.pop(group, None)
         if found is None:
             with ParquetFile(root) as file:  # opened each time, because processes and threads cannot share a file
-                found = file.read_row_group(number, columns=[column]).column(0)
+                found = read_batches(file, root, [column], rows=10, row_groups=[number]).column(0)
             self._make_room(found.nbytes)
             if group in self.dropped and len(found) > SMALL_GROUP:
                 self._warn_if_slow(root, found.nbytes)

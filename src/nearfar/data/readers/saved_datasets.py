@@ -5,7 +5,7 @@ A folder contains tables in Arrow's stream format, and JSON files that list them
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +15,6 @@ from ...io.untrusted import (
     LARGEST_IMAGE,
     Outside,
     Unreadable,
-    check_expansion,
     check_regular,
     further_folders,
     path_below,
@@ -24,7 +23,7 @@ from ...io.untrusted import (
 )
 from ...quoting import PATH, quoted, shorten
 from ..dataset import DataError, DataNotFoundError
-from .parquet import class_names, columns_of, pictures_in
+from .parquet import Unpacked, class_names, columns_of, pictures_in
 
 STATE = "state.json"
 PARTS = "dataset_dict.json"
@@ -121,15 +120,16 @@ def read_saved(path: Path, labels: Sequence[str]) -> tuple[dict[str, Sequence[An
     try:
         if (path / PARTS).is_file():
             parts = _listed(path / PARTS, "splits")
-            tables = [_table(path / part) for part in parts]
+            tables, of_files = zip(*[_table(path / part) for part in parts], strict=True)
+            size = sum(of_files)
             sizes = [table.num_rows for table in tables]
             whole = pyarrow.concat_tables(tables)
             split = [part for part, size in zip(parts, sizes, strict=True) for _ in range(size)]
         else:
-            whole = _table(path)
+            whole, size = _table(path)
             split = []
         whole.validate(full=True)  # of damaged files, lengths may be negative; the bytes of images are not read
-        columns, stored = columns_and_images(path, whole, labels)
+        columns, stored = columns_and_images(path, whole, labels, size=size)
     except (pyarrow.ArrowException, OSError) as error:
         why = shorten(str(error).splitlines()[0], PATH)
         raise DataError(f"{path}: not a readable folder of datasets ({why})") from error
@@ -147,14 +147,10 @@ def read_feather(path: Path, labels: Sequence[str]) -> tuple[dict[str, Sequence[
     try:
         check_regular(path)
         size = path.stat().st_size
-        batches = []
         with pyarrow.OSFile(str(path)) as source, pyarrow.ipc.open_file(source) as file:
-            for number in range(file.num_record_batches):
-                batches.append(file.get_batch(number))
-                check_expansion(sum(batch.nbytes for batch in batches), size)
-            table = pyarrow.Table.from_batches(batches, schema=file.schema)
+            table = _whole(map(file.get_batch, range(file.num_record_batches)), file.schema, size)
         table.validate(full=True)
-        return columns_and_images(path, table, labels)
+        return columns_and_images(path, table, labels, size=size)
     except (pyarrow.ArrowException, OSError) as error:
         why = shorten((str(error).splitlines() or [type(error).__name__])[0], PATH)
         raise DataError(f"{path}: not a readable feather file ({why})") from error
@@ -167,10 +163,12 @@ def columns_and_images(
     *,
     paths: bool = False,
     names: Mapping[str, Sequence[str]] | None = None,
+    size: int | None = None,
 ) -> tuple[dict[str, Sequence[Any]], ArrowImages | None]:
     """Return the columns of an Arrow table, and the images in one of them, if any.
 
-    By default, the `names` of the classes are those in the metadata of the table.
+    By default, the `names` of the classes are those in the metadata of the table. For a table from files of `size`
+    bytes, an `Unreadable` is raised if its cells would fill the memory.
     """
     picture = pictures_in(path, table.schema)
     stored = None
@@ -182,7 +180,7 @@ def columns_and_images(
         table = table.drop_columns([field.name for field in table.schema if _holds_media(field)])
     if names is None:
         names = class_names(path, table.schema)
-    columns |= columns_of(path, table, names, labels, beside_images=stored is not None)
+    columns |= columns_of(path, table, names, labels, beside_images=stored is not None, size=size)
     return columns, stored
 
 
@@ -217,8 +215,8 @@ def _check_inside(file: Path, name: Any) -> None:
         raise DataError(f"{file}: lists {quoted(name)}, which is not read, because {error}") from error
 
 
-def _table(folder: Path) -> Any:
-    """Return the table of one part, memory-mapped."""
+def _table(folder: Path) -> tuple[Any, int]:
+    """Return the table of one part, memory-mapped, and the number of bytes of its files."""
     import pyarrow
 
     try:
@@ -232,8 +230,22 @@ def _table(folder: Path) -> Any:
     if not names or state.get("_indices_data_files"):
         raise DataError(f"{folder / STATE}: expected a list of files, and no separate order of their rows; {SAVE}")
     parts = []
+    size = 0
     for name in names:
         _check_inside(folder / STATE, name)
-        with pyarrow.memory_map(str(folder / name)) as source:
-            parts.append(pyarrow.ipc.open_stream(source).read_all())
-    return pyarrow.concat_tables(parts)
+        with pyarrow.memory_map(str(folder / name)) as source, pyarrow.ipc.open_stream(source) as stream:
+            size += source.size()
+            parts.append(_whole(stream, stream.schema, source.size()))
+    return pyarrow.concat_tables(parts), size
+
+
+def _whole(batches: Iterable[Any], schema: Any, size: int) -> Any:
+    """Return a table from its batches, which may be compressed; `size` is that of their file, in bytes."""
+    import pyarrow
+
+    unpacked = Unpacked(size)
+    read = []
+    for batch in batches:
+        unpacked.add(batch.nbytes)
+        read.append(batch)
+    return pyarrow.Table.from_batches(read, schema=schema)

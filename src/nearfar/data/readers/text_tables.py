@@ -17,8 +17,9 @@ import numpy as np
 
 from ...io.cells import unescaped
 from ...io.formats import files_in_archive, table_in
-from ...io.untrusted import CORRUPT, Unpacking, check_regular, parse_json
+from ...io.untrusted import CORRUPT, Unpacking, check_expansion, check_regular, parse_json
 from ...quoting import PATH, count_of, quoted, shorten
+from ..cells import CELL
 from ..dataset import DataError, some
 from .excel import read_excel
 from .text_encoding import SEPARATORS, bad_byte, encoding_of, rows_of
@@ -43,17 +44,17 @@ def read_text_table(path: Path) -> dict[str, Sequence[Any]]:
         If the file cannot be read, is empty, or its lines have different numbers of cells.
     """
     kind = Path(unpacked_name(path.name)).suffix or Path(table_in(path)).suffix
-    if kind == ".xlsx":
-        return _of_rows(path, read_excel(path), "")
     try:
+        if kind == ".xlsx":
+            return _of_rows(path, read_excel(path), "")
         check_regular(path)
         lines = _lines(path)
         if kind in (".json", ".jsonl", ".ndjson"):
-            return _of_objects(path, _objects(path, lines, kind))
+            return _of_objects(path, _objects(path, lines, kind), sum(map(len, lines)))
         rows, separator = rows_of(lines, "\t" if kind == ".tsv" else ",")
+        return _of_rows(path, rows, SEPARATORS[separator])
     except (OSError, csv.Error, *CORRUPT) as error:
         raise DataError(f"{path}: not a readable {kind[1:].upper()} file ({error})") from error
-    return _of_rows(path, rows, SEPARATORS[separator])
 
 
 def unpacked_name(name: str) -> str:
@@ -151,14 +152,17 @@ def _listed_features(path: Path, name: str, column: list[str]) -> dict[str, Sequ
             f"{path}: column {quoted(name)} has lists with '...' in {where}: NumPy left out numbers when the file was "
             "written; write it again with whole lists (.tolist()), or as .parquet or .npz"
         )
-    return _numbered(name, column, [cell[1:-1].replace(",", " ").split() if cell else None for cell in cells])
+    return _numbered(path, name, column, [cell[1:-1].replace(",", " ").split() if cell else None for cell in cells])
 
 
-def _numbered(name: str, column: list[Any], lists: list[list[Any] | None]) -> dict[str, Sequence[Any]]:
+def _numbered(path: Path, name: str, column: list[Any], lists: list[list[Any] | None]) -> dict[str, Sequence[Any]]:
     """Return one column per number of lists of one length, with NaN where there is none; else the column itself."""
     lengths = {len(numbers) for numbers in lists if numbers is not None}
     if len(lengths) != 1:
         return {name: column}
+    given = sum(numbers is not None for numbers in lists)
+    # a file may have one long list, and many rows without one; a number takes two characters or more
+    check_expansion(CELL * len(lists) * max(lengths), 2 * given * max(lengths))
     missing = [np.nan] * lengths.pop()
     try:
         numbers = np.array([missing if one is None else one for one in lists], dtype=np.float64)
@@ -211,7 +215,7 @@ def _by_line(path: Path, lines: Sequence[str]) -> Iterator[tuple[str, Any]]:
             raise DataError(f"{path}: line {number} is not JSON ({error})") from error
 
 
-def _of_objects(path: Path, objects: Iterable[tuple[str, Any]]) -> dict[str, Sequence[Any]]:
+def _of_objects(path: Path, objects: Iterable[tuple[str, Any]], size: int) -> dict[str, Sequence[Any]]:
     rows: list[dict[str, Any]] = []
     for place, row in objects:
         if not isinstance(row, dict):
@@ -221,19 +225,20 @@ def _of_objects(path: Path, objects: Iterable[tuple[str, Any]]) -> dict[str, Seq
         raise DataError(f'{path}: is empty; expected lines such as {{"path": ..., "label": ...}}')
     table: dict[str, Sequence[Any]] = {}
     keys = dict.fromkeys(name for row in rows for name in row)
+    check_expansion(CELL * len(rows) * len(keys), size)  # every row may have other keys
     images = any(name.lower() in ("path", "file_name") for name in keys)
     for name in keys:
         column = [row.get(name) for row in rows]
         if images:
             table[name] = column
         else:
-            table |= _features(name, column)
+            table |= _features(path, name, column)
     return table
 
 
-def _features(name: str, column: list[Any]) -> dict[str, Sequence[Any]]:
+def _features(path: Path, name: str, column: list[Any]) -> dict[str, Sequence[Any]]:
     """Return a column, or one column per number if all cells are lists of d numbers, as embeddings are stored."""
     given = [cell for cell in column if cell is not None]
     if name.lower() == "label" or not given or not all(isinstance(cell, list) for cell in given):
         return {name: column}
-    return _numbered(name, column, [cell or None if isinstance(cell, list) else None for cell in column])
+    return _numbered(path, name, column, [cell or None if isinstance(cell, list) else None for cell in column])

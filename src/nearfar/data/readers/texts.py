@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
+from ..cells import as_cells
 from ..dataset import DataError, Dataset, number_labels
 
 SHOWN = 60  # maximum number of characters of a text in its name
@@ -34,7 +34,7 @@ def text_items(
     labels: list[Any],
     *,
     names: list[str] | None = None,
-    groups: NDArray[np.str_] | None = None,
+    groups: NDArray[Any] | None = None,
 ) -> Dataset:
     """Create a data set of texts. By default, each text is named by its first words."""
     classes, numbers = number_labels(labels)
@@ -47,7 +47,7 @@ def text_items(
         kind="text",
         read=TextReader(tuple(texts)),
         names=tuple(first_words(texts) if names is None else names),
-        texts=np.array(texts, dtype=np.str_),
+        texts=as_cells(texts),
         groups=groups,
         unnamed=names is None,
     )
