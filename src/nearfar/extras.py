@@ -34,6 +34,10 @@ PACKAGES = {
 }
 
 
+ALONE = ("wandb", "mlflow", "trackio")
+"""Packages that no extra brings, and that are installed by their names."""
+
+
 ALSO_IN = {"report": ("msgspec", "PIL"), "serve": ("PIL",)}
 """Packages of `deep` that are in the extra of a command, too, which needs no PyTorch for files of embeddings."""
 
@@ -76,6 +80,8 @@ def hint(error: ImportError, command: str = "") -> str:
     "msgspec is not installed: pip install 'nearfar[report]'"
     """
     package = (error.name or "").partition(".")[0]
+    if package in ALONE:
+        return f"{package} is not installed: pip install {package}"
     if package not in PACKAGES:
         return str(error)
     extra = command if package in ALSO_IN.get(command, ()) else PACKAGES[package]

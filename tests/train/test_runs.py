@@ -6,7 +6,9 @@ import random
 import signal
 import sys
 from contextlib import nullcontext
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -867,10 +869,94 @@ def test_a_watcher_states_what_it_wants_to_know_and_can_end_a_run(tmp_path, smal
     assert train(None, tmp_path / "run", resume=True, progress=False).epoch == 3
 
 
+class StandInTracker(ModuleType):
+    """What accelerate calls of wandb, mlflow and trackio, all of which have the same idea of a run."""
+
+    def __init__(self, name, refuses=""):
+        super().__init__(name)
+        self.__spec__ = ModuleSpec(name, None)
+        self.__version__ = "3.0"
+        self.refuses = refuses
+        self.began = {}
+        self.settings = {}
+        self.logged = {}
+        self.ended = False
+        self.config = self
+
+    def init(self, **how):
+        if self.refuses:
+            raise RuntimeError(f"{self.refuses}\nand a page of advice")
+        self.began = how
+        return self
+
+    def update(self, settings, **_):
+        self.settings |= settings
+
+    def log(self, values, step=None, **_):
+        self.logged.setdefault(step, {}).update(values)
+
+    def finish(self):
+        self.ended = True
+
+    def search_experiments(self, **_):
+        return []
+
+    def create_experiment(self, name, **_):
+        return name
+
+    def start_run(self, experiment_id, run_name, **_):
+        return self.init(project=experiment_id, name=run_name)
+
+    def log_metrics(self, values, step=None):
+        self.log(values, step)
+
+    def log_params(self, settings):
+        self.settings |= settings
+
+    def end_run(self):
+        self.finish()
+
+
+def install_tracker(monkeypatch, name, **how):
+    """Let accelerate find a stand-in of a tracker."""
+    from accelerate import tracking
+
+    module = StandInTracker(name, **how)
+    module.utils = SimpleNamespace(mlflow_tags=SimpleNamespace())
+    module.utils.validation = SimpleNamespace(MAX_PARAM_VAL_LENGTH=500, MAX_PARAMS_TAGS_PER_BATCH=100)
+    monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(tracking, "get_available_trackers", lambda: [tracking.LoggerType(name)])
+    return module
+
+
+@pytest.mark.parametrize("name", ["wandb", "mlflow", "trackio"])
+def test_a_tracker_gets_settings_losses_and_validation_scores(tmp_path, small, monkeypatch, name) -> None:
+    tracker = install_tracker(monkeypatch, name)
+    run = train(small(steps=3, log_every=1, track=(name, "csv")), tmp_path / "first", progress=False)
+    assert (tracker.began["project"], tracker.began["name"], tracker.ended) == ("nearfar", "first", True)
+    assert tracker.settings["objective"] == "TripletLoss()"
+    (row,) = run.read_metrics() if hasattr(run, "read_metrics") else open_run(run.folder).read_metrics()
+    assert [values["parts/TripletLoss"] > 0 for values in tracker.logged.values()] == [True] * 3
+    assert tracker.logged[3]["epochs/unseen_map_at_r"] == row["unseen_map_at_r"]
+    assert (run.folder / "metrics.csv").is_file()
+
+
 def test_tensorboard_events(tmp_path, small) -> None:
     pytest.importorskip("tensorboard")
-    run = train(small(steps=3, tensorboard=True), tmp_path / "run", progress=False)
-    assert list((run.folder / "tensorboard").glob("events.*"))
+    run = train(small(steps=3, track=("tensorboard",)), tmp_path / "run", progress=False)
+    assert [file.name[:6] for file in (run.folder / "tensorboard").iterdir()] == ["events"]
+
+
+def test_a_tracker_that_does_not_start_ends_a_run_with_one_line(tmp_path, small, monkeypatch) -> None:
+    with pytest.raises(TrainError, match=r"^track: trackio is not installed: pip install trackio$"):
+        monkeypatch.setitem(sys.modules, "trackio", None)
+        train(small(steps=3, track=("trackio",)), tmp_path / "run", progress=False)
+    install_tracker(monkeypatch, "wandb", refuses="no key")
+    with pytest.raises(TrainError, match=r"^track: wandb did not start \(no key\); WANDB_MODE=offline .*machine$"):
+        train(small(steps=3, track=("wandb",)), tmp_path / "run", progress=False)
+    with pytest.raises(TrainError, match=r"track"):
+        small(track=("comet",))
+    assert not (tmp_path / "run" / "metrics.csv").exists()
 
 
 @pytest.mark.parametrize("precision", ["bf16"])

@@ -65,7 +65,8 @@ def make_config(
     if base is None and "data" not in settings:
         raise ValueError("DATA: expected the data to train on, for example `nearfar train glyphs --out runs/glyphs`")
     config = TrainConfig.of(**settings) if base is None else base.replace(**settings)
-    require(*(["timm"] if config.trunk.startswith("timm:") else []), *(["tensorboard"] if config.tensorboard else []))
+    trackers = [tracker for tracker in config.track if tracker != "csv"]
+    require(*(["timm"] if config.trunk.startswith("timm:") else []), *trackers)
     return config
 
 

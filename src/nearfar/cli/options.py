@@ -60,6 +60,7 @@ def repeated_setting(name: str, option: str, group: Group) -> Parameter:
 
 ABOUT_DATA = Parameter(help=f"Items and their classes: {accepted()}.")
 ABOUT_ITEMS = Parameter(help=f"Items: {accepted()}; or single images.")
+Tracker = Literal["tensorboard", "wandb", "mlflow", "trackio", "csv"]
 DistanceName = Literal["cosine", "euclidean"]
 Distance = Annotated[DistanceName | None, Parameter(group=MEASURED)]
 Out = Annotated[Path, Parameter(name=["--out", "-o"], group=RUN)]
@@ -132,5 +133,6 @@ class TrainingOptions:
     levels: Levels = ()
     pairs: Annotated[str | None, setting("pairs", DATA)] = None
     partial: Annotated[bool, setting("partial", DATA)] = False
+    track: Annotated[tuple[Tracker, ...], repeated_setting("track", "--track", RUN)] = ()
     settings: Annotated[tuple[str, ...], Parameter(name="--set", show_default=False, group=TRAINING)] = ()
     """Any other setting as name=value, such as --set schedule=cosine --set lr_proxies=0.01. Repeat for several."""

@@ -34,6 +34,7 @@ Factor = Annotated[float, Meta(gt=0, le=1)]
 
 # marks of settings, in their annotations
 CODE = Meta(extra={"may name modules of the user": True})
+Tracker = Literal["tensorboard", "wandb", "mlflow", "trackio", "csv"]
 NO_EFFECT = Meta(extra={"changes the result": False})  # may differ when a run is resumed
 OF_A_RUN = Meta(extra={"only of a run in a folder": True})  # not of an estimator
 OF_AN_ESTIMATOR = Meta(extra={"argument of DeepMetric": True})
@@ -289,8 +290,9 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         Number of batches between checkpoints within an epoch. With 0, one is written at the end of every epoch.
     log_every : int
         Number of batches between two lines of the log.
-    tensorboard : bool
-        Also write TensorBoard events into the run folder.
+    track : tuple of {"tensorboard", "wandb", "mlflow", "trackio", "csv"}
+        Also send losses and validation scores to these trackers. "tensorboard" writes events into the folder of the
+        run; "csv" is metrics.csv, which every run writes.
     final : str, optional
         Folder of the evaluated run whose settings and length these are, as set by `train_final`: train on all classes
         of the data, including those of the validation and of the test.
@@ -374,7 +376,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ks: tuple[AtLeastOne, ...] = (1, 2, 4, 8)
     checkpoint_every: Annotated[AtLeastZero, OF_A_RUN] = 0
     log_every: AtLeastOne = 10
-    tensorboard: Annotated[bool, NO_EFFECT, OF_A_RUN] = False
+    track: Annotated[tuple[Tracker, ...], NO_EFFECT, OF_A_RUN] = ()
     final: Annotated[str | None, OF_A_RUN] = None
     interpolation: Factor | None = None
     origin: Origin | None = (

@@ -46,7 +46,8 @@ from .state import (
 from .task import protocol_note, training_items
 from .timing.duration import RunTimer
 from .timing.time_limit import TimePlan
-from .watchers import ProgressLine, TensorBoard, Watcher
+from .trackers import Trackers
+from .watchers import ProgressLine, Watcher
 
 MOST_ITEMS_AGAIN = 100_000  # of all batches together, up to which a small network is trained again at the end: a minute
 MOST_TEXTS_AGAIN = 2_000  # the same of a text model
@@ -74,6 +75,8 @@ class Trainer:
         self.folder = folder
         self.interrupts = interrupts
         self.main = loop.accelerator.is_main_process
+        if self.main and loop.config.track:  # a tracker that cannot start ends the run before it begins
+            watchers = [*watchers, Trackers(loop.accelerator, loop.config, folder.path)]
         self.on_cpu = loop.accelerator.device.type == "cpu"
         self.resumed = resume and folder.last.exists()
         if self.resumed:
@@ -133,8 +136,6 @@ class Trainer:
 
     def _own_watchers(self, progress: bool) -> Iterator[Watcher]:
         config = self.loop.config
-        if config.tensorboard:
-            yield TensorBoard(self.folder.path)
         if progress:
             done = self.position.step
             yield ProgressLine(
@@ -281,7 +282,7 @@ class Trainer:
         assert plan.task.validation is not None
         train = plan.task.train.joined(plan.task.validation)
         self._say(f"Training again on all {len(train.classes)} training classes, also those that were held out.")
-        plain = {"patience": None, "metric": "none", "tensorboard": False, "checkpoint_every": 0, "validation": 0.0}
+        plain = {"patience": None, "metric": "none", "track": (), "checkpoint_every": 0, "validation": 0.0}
         batches = len(sampler_of(plan.config, train, None))  # of an epoch
         steps = max(1, round(epochs * batches))
         config = plan.config.replace(**plain, epochs=ceil(steps / batches), steps=steps)

@@ -1,16 +1,14 @@
-"""Watchers of a run: a progress line on the terminal, and TensorBoard events if requested."""
+"""Watchers of a run, such as the progress line on the terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any, Protocol
 
 from ..data import Task
 from ..data.checks.shared_images import remark_shared
 from ..progress import listening, terminal_display
-from .config import TrainError
 from .timing.duration import RunTimer
 
 
@@ -126,26 +124,3 @@ def summary(row: Mapping[str, Any]) -> str:
         found = [f"{which} {row[f'{which}_{name}']:.1%}" for which in ("unseen", "seen") if f"{which}_{name}" in row]
         texts += [f"{title} {' '.join(found)}"] if found else []
     return f"epoch {row['epoch']}: {', '.join(texts)}"
-
-
-class TensorBoard:
-    """Writes the numbers of a run as TensorBoard events, into `folder/tensorboard`."""
-
-    def __init__(self, folder: Path) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise TrainError(f"tensorboard: not installed ({error}); pip install 'nearfar[tensorboard]'") from error
-        self._writer = SummaryWriter(folder / "tensorboard")
-
-    def on_step(self, step: int, epoch: int, record: Mapping[str, Any] | None) -> None:
-        for name, value in (record or {}).get("parts", {}).items():
-            self._writer.add_scalar(f"parts/{name}", value, step)
-
-    def on_epoch(self, row: Mapping[str, Any]) -> None:
-        for name, value in row.items():
-            if name not in ("epoch", "step"):
-                self._writer.add_scalar(f"epochs/{name}", value, row["step"])
-
-    def close(self) -> None:
-        self._writer.close()

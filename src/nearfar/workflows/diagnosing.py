@@ -32,7 +32,7 @@ NEEDED_BY = {
     "serve": "serve",
     "sounds": "sounds in other formats than wav",
     "solvers": "reference solutions by cone programming",
-    "tensorboard": "--set tensorboard=true",
+    "tensorboard": "--track tensorboard",
 }
 
 

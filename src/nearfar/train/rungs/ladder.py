@@ -585,7 +585,7 @@ def _trained_rungs(
             )
         )
     if full:
-        whole = config.replace(patience=None, validation=0.0, tensorboard=False, metric="none")
+        whole = config.replace(patience=None, validation=0.0, track=(), metric="none")
         rungs.append(
             TrainedRung("full", "all weights trained", lambda out, seen: _trained(whole, items, out, start, seen))
         )
@@ -850,7 +850,7 @@ def head_config(config: TrainConfig) -> TrainConfig:
         eval_every=1_000_000,
         patience=None,
         metric="none",
-        tensorboard=False,
+        track=(),
     )
 
 

@@ -59,7 +59,7 @@ def forecast(config: TrainConfig) -> str:
         As `train` does.
     """
     # time epochs that train all weights, as most do
-    config = checked(config).replace(freeze_epochs=None, tensorboard=False)
+    config = checked(config).replace(freeze_epochs=None, track=())
     with preserve_random_state(), TemporaryDirectory(prefix="nearfar-") as path:
         loop = build(config)
         timer = RunTimer.of(loop)

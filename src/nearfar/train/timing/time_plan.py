@@ -296,7 +296,7 @@ def measure(config: TrainConfig, task: Task, limit: TimeLimit, start: Path | Non
     if train.kind == "image" and len(train) > size:
         train = seen_sample(train, size, config.seed)
     trial = Task(task.name, train, None, test=train, gallery=None, protocol=task.protocol)
-    settings: dict[str, Any] = {"patience": None, "freeze_epochs": None, "tensorboard": False, "steps": None}
+    settings: dict[str, Any] = {"patience": None, "freeze_epochs": None, "track": (), "steps": None}
     if config.metric == "auto":
         settings["metric"] = "none"
     config = config.replace(**settings, epochs=1_000_000, embedding_start="random")

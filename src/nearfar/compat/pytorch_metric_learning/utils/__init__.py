@@ -4,7 +4,7 @@ from typing import NoReturn
 
 from ..absent import refuse_module
 
-MISSING = {"logging_presets": "`nearfar train` writes metrics.csv and, with --set tensorboard=true, for TensorBoard"}
+MISSING = {"logging_presets": "`nearfar train` writes metrics.csv and, with --track tensorboard, for TensorBoard"}
 
 
 def __getattr__(name: str) -> NoReturn:
