@@ -1086,7 +1086,8 @@ def test_a_learner_is_scored_on_rows(capsys, monkeypatch, tmp_path):
         (["index", "RUN", "digits", "-o", "RUN.index", "--dims", "0"], "--dims: expected 1 or more, got 0"),
         (["embed", "RUN", "digits", "-o", "RUN.npz", "--dims", "0"], "--dims: expected 1 or more, got 0"),
         (["evaluate", "RUN.npz", "--theory"], "--theory: expected a run, which has seen and unseen classes"),
-        (["card", "RUN", "--public"], "--public: works only with --push owner/name"),
+        (["push", "RUN", "owner/name"], "is not the folder of a run"),
+        (["push", "RUN", "owner"], "repository: expected owner/name, got 'owner'"),
         (
             ["embed", "RUN.npy", "digits", "-o", "RUN.npz"],
             "RUN.npy: is a set of embeddings or rows; expected the folder of a run",

@@ -19,7 +19,7 @@ from .commands import run
 
 PAGE = Path(__file__).parent.parent / "docs" / "commands.md"
 ROWS = re.findall(r"^\| `nearfar (.*?)` \| `(.*?)` \|$", PAGE.read_text(), re.MULTILINE)
-ELSEWHERE = {"completion", "export", "serve"}
+ELSEWHERE = {"completion", "export", "push", "serve"}
 FIRST = {
     "run": ["workflows.train_and_score(TrainConfig"],
     "learner.safetensors": ["workflows.fit"],

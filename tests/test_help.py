@@ -26,7 +26,7 @@ from .test_cli import COMMANDS, run
 
 ROOT = Path(__file__).parent.parent
 ENDINGS = re.compile(r"\.[a-z]+\b")
-ELSEWHERE = ("data",)  # whose example needs a network
+ELSEWHERE = ("data", "push")  # whose examples need a network
 MOST_UNGROUPED = 8  # options
 OF_ONE_RUN = {"objective", "seed", "resume", "final", "devices", "rung", "keep", "minutes", "out", "data"}
 SMALL_TRAINING = ["--set", "steps=2", "--image-size", "28"]
@@ -35,7 +35,7 @@ BESIDES = {
     "compare": [*SMALL_TRAINING, "--quiet"],
     "evaluate": ["--queries", "3", "--episodes", "10"],
 }
-STANDING_IN = {"glyphs": "photos/", "--push": None, "owner/photos": None, "--seeds": None, "3": None, "20": "4"}
+STANDING_IN = {"glyphs": "photos/", "--seeds": None, "3": None, "20": "4"}
 ORDER = ("train", "inspect", "evaluate", "embed", "index", "fit", "compare")  # these make what others read
 
 

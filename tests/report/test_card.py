@@ -1,19 +1,22 @@
 """The model card of a run: true, readable by hubs, and free of what belongs to one machine."""
 
 import json
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch")
 
+from nearfar.data import open_dataset
 from nearfar.report import ReportError, model_card, push_run, write_card
-from nearfar.report.card import UPLOADED
+from nearfar.report.pushing import UPLOADED
+from nearfar.train import embed_run
 from tests.commands import run as command
 
 from .. import forking
+from .stand_in_hub import TOKEN, stand_in_hub
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +103,7 @@ def test_cards_and_what_is_uploaded_name_no_folders_of_the_machine(run, tmp_path
         def upload_folder(self, folder_path, **_):
             pushed.extend(path.read_text() for path in Path(folder_path).iterdir())
 
-    monkeypatch.setitem(sys.modules, "huggingface_hub", SimpleNamespace(HfApi=Api))
+    monkeypatch.setattr("huggingface_hub.HfApi", Api)
     push_run(tmp_path, "owner/photos")
     assert len(pushed) == 2
     for text in (model_card(tmp_path), *pushed):
@@ -158,13 +161,63 @@ def test_a_run_is_pushed_without_what_is_of_one_machine(run, monkeypatch):
                 {**how, "data": config["data"], "files": {p.name for p in Path(how["folder_path"]).iterdir()}}
             )
 
-    monkeypatch.setitem(sys.modules, "huggingface_hub", SimpleNamespace(HfApi=Api))
+    monkeypatch.setattr("huggingface_hub.HfApi", Api)
     assert push_run(run, "owner/digits", license="mit") == "https://hub/owner/digits"
     assert called[0] == ("owner/digits", {"private": True, "exist_ok": True})
     assert called[1]["allow_patterns"] == list(UPLOADED)
     assert called[1]["files"] == set(UPLOADED)
     assert "environment.json" not in UPLOADED  # it names folders
     assert "# owner/digits\n" in (run / "README.md").read_text()
+
+
+@pytest.mark.slow
+def test_who_downloads_what_was_pushed_runs_the_snippet_of_its_card(run, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    with stand_in_hub(monkeypatch, tmp_path, busy=1) as hub:
+        code, out, err = command(capsys, monkeypatch, "push", run, "owner/model", "--license", "mit")
+        assert (code, err.count("hf_secret")) == (0, 0), err
+        assert out.strip() == f"{hub.address}/owner/model"
+        assert hub.created["name"] == "model"
+        assert hub.created.get("private") or hub.created.get("visibility") == "private"
+        assert hub.tokens == {f"Bearer {TOKEN}"}
+        assert hub.files.keys() == set(UPLOADED)
+        card = hub.files["README.md"].decode()
+        assert (run / "best.safetensors").read_bytes() == hub.files["best.safetensors"]
+        found = {}
+        exec(card.split("```python\n")[1].split("```")[0].replace("photos/", "digits"), found)
+        assert len(found["embeddings"]) == len(open_dataset("digits"))
+        np.testing.assert_allclose(found["embeddings"], embed_run(run, "digits"), atol=1e-5)
+
+
+def test_a_hub_that_is_busy_or_refuses_is_one_line_without_the_token(run, tmp_path, capsys, monkeypatch):
+    waited = []
+    monkeypatch.setattr("time.sleep", waited.append)
+    with stand_in_hub(monkeypatch, tmp_path, busy=100) as hub:
+        code, _, err = command(capsys, monkeypatch, "push", run, "owner/model")
+        assert code == 2
+        message = "owner/model: the hub has too many requests (429); push again in some minutes, nothing is lost"
+        assert err.strip().splitlines()[-1] == f"nearfar: {message}"
+        assert waited
+        assert not hub.files
+    with stand_in_hub(monkeypatch, tmp_path, refuses=f"no token {TOKEN}"):
+        code, _, err = command(capsys, monkeypatch, "push", run, "owner/model")
+        assert code == 2
+        assert err.startswith("nearfar: owner/model: the hub refuses the upload (403")
+        assert "hf_secret" not in err
+
+
+def test_the_scores_of_a_card_are_those_that_a_hub_reads(run):
+    hub = pytest.importorskip("huggingface_hub")
+    card = hub.ModelCard(model_card(run, name='owner/"digits"', data="scans: of digits", license="mit"))
+    assert card.data.model_name == 'owner/"digits"'
+    assert card.data.license == "mit"
+    found = {result.metric_type: result for result in card.data.eval_results}
+    scores = json.loads((run / "scores.json").read_text())["scores"]
+    assert found["map_at_r"].metric_value == pytest.approx(scores["map_at_r"], rel=1e-5)
+    assert found["recall_at_1"].metric_value == pytest.approx(scores["recall_at"]["1"], rel=1e-5)
+    assert {result.dataset_name for result in found.values()} == {"scans: of digits"}
+    assert found["map_at_r"].metric_name == "MAP@R"
+    assert "## Intended use and limits\n" in model_card(run)
 
 
 def test_the_command_writes_the_card(run, capsys, monkeypatch):

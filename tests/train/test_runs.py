@@ -948,8 +948,8 @@ def test_tensorboard_events(tmp_path, small) -> None:
 
 
 def test_a_tracker_that_does_not_start_ends_a_run_with_one_line(tmp_path, small, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "trackio", None)
     with pytest.raises(TrainError, match=r"^track: trackio is not installed: pip install trackio$"):
-        monkeypatch.setitem(sys.modules, "trackio", None)
         train(small(steps=3, track=("trackio",)), tmp_path / "run", progress=False)
     install_tracker(monkeypatch, "wandb", refuses="no key")
     with pytest.raises(TrainError, match=r"^track: wandb did not start \(no key\); WANDB_MODE=offline .*machine$"):

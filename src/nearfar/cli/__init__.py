@@ -1,7 +1,7 @@
 """The command line.
 
 ``nearfar data | inspect | train | fit | evaluate | embed | index | search | serve | duplicates | groups |
-label-next | suspects | adapt | report | card | compare | export | list | doctor | completion``.
+label-next | suspects | adapt | report | card | push | compare | export | list | doctor | completion``.
 
 Its modules import what computes inside of their functions, so that ``nearfar --help`` starts at once.
 """
@@ -99,6 +99,7 @@ app.command(collecting.label_next, group=SEARCH)
 app.command(serving.serve, group=SEARCH)
 app.command(adapting.adapt, group=SEARCH)
 app.command(describing.card, group=SHARE)
+app.command(describing.push, group=SHARE)
 app.command(exporting.export, group=SHARE)
 app.command(listing.list_methods, name="list", group=INFORM)
 app.command(diagnosing.doctor, group=INFORM)

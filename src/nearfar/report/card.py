@@ -7,20 +7,15 @@ import re
 from collections.abc import Mapping
 from math import isnan
 from pathlib import Path
-from shutil import copy
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from ..evaluation.scores import Scores
-from ..extras import hint
 from ..io.atomic_files import atomic_write
 from ..io.scores_file import baseline_of, read_scores
 from ..quoting import quoted, without_folders
 from .run import ReportError, choice_of, is_untrained, kept_instead, naming_damage, read_object, run_name
 
 CARD = "README.md"
-UPLOADED = ("config.json", "best.safetensors", "scores.json", "training-items.safetensors", CARD)
-"""Files of a run that are uploaded: no training states, no embeddings of test items, no paths of the machine."""
 
 LICENSE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]*")
 """Pattern of the license names of hubs, such as apache-2.0."""
@@ -84,9 +79,12 @@ def model_card(run: str | Path, *, name: str = "", license: str = "", data: str 
         objective = config["objective"]
         untrained = is_untrained(config, folder)
         kept = kept_instead(folder)
-        scores = _scores(folder)
-        training = _training(folder, config, data or str(config.get("data", "")), untrained=untrained)
-    lines = [*_header(license), f"# {title}", ""]
+        content = _content(folder)
+        scores = _scores(folder, content)
+        of_data = data or str(config.get("data", ""))
+        training = _training(folder, config, of_data, untrained=untrained)
+        header = _header(license, title, without_folders(of_data), content)
+    lines = [*header, f"# {title}", ""]
     if untrained:
         origin = "A pretrained network; nothing was trained"
     elif kept:
@@ -94,6 +92,7 @@ def model_card(run: str | Path, *, name: str = "", license: str = "", data: str 
     else:
         origin = f"Trained with `{objective}`"
     lines += [f"An embedding model, which maps similar items to nearby vectors. {origin}."]
+    lines += ["", "## Intended use and limits", "", *_limits(content)]
     lines += ["", "## Use", "", *_usage(title, str(config.get("trunk", ""))), "", *scores, *training]
     terms = license or "none was given; ask the author of the model before you use it"
     lines += ["## License", "", f"{terms[0].upper()}{terms[1:]}.", ""]
@@ -120,59 +119,39 @@ def write_card(run: str | Path, path: str | Path | None = None, **about: str) ->
     return target
 
 
-def push_run(run: str | Path, repository: str, *, private: bool = True, **about: str) -> str:
-    """Upload a run and its card to a repository of the Hugging Face hub.
-
-    Parameters
-    ----------
-    run : str or Path
-        Folder of a run. Its weights, settings, scores and card are uploaded, and nothing else.
-    repository : str
-        "owner/name"; it is created if it does not exist.
-    private : bool
-        Whether a repository that is created is private.
-    **about : str
-        Title, license and data of the card, as for `model_card`.
-
-    Returns
-    -------
-    str
-        Address of the repository.
-
-    Raises
-    ------
-    ValueError
-        If `repository` does not have the form "owner/name".
-    ImportError
-        If huggingface_hub is not installed.
-    """
-    owner, _, model = repository.partition("/")
-    if not owner or not model or "/" in model:
-        raise ValueError(f"repository: expected owner/name, got {quoted(repository)}")
-    try:
-        from huggingface_hub import HfApi
-    except ImportError as error:
-        raise ImportError(hint(error), name="huggingface_hub") from error
-    write_card(run, **{"name": repository, **about})
-    api = HfApi()
-    api.create_repo(repository, private=private, exist_ok=True)
-    with TemporaryDirectory() as folder:
-        for name in UPLOADED:
-            if (Path(run) / name).is_file():
-                copy(Path(run) / name, folder)
-        for name in ("config.json", "scores.json"):
-            if (Path(folder) / name).is_file():
-                content = without_folders(read_object(Path(folder) / name))
-                (Path(folder) / name).write_text(json.dumps(content, indent=2) + "\n", "utf-8")
-        api.upload_folder(repo_id=repository, folder_path=folder, allow_patterns=list(UPLOADED))
-    return f"{api.endpoint}/{repository}"
-
-
-def _header(license: str) -> list[str]:
-    lines = ["---", "library_name: nearfar", "tags:", "- metric-learning", "- embeddings", "- similarity-search"]
+def _header(license: str, title: str, data: str, content: Mapping[str, Any] | None) -> list[str]:
+    """Return the header in YAML. Texts are quoted as in JSON, which YAML includes."""
+    lines = ["---", "library_name: nearfar", "pipeline_tag: feature-extraction"]
+    lines += ["tags:", "- metric-learning", "- embeddings", "- similarity-search"]
     if license:
         lines += [f"license: {license}"]
+    if content is not None:
+        lines += ["model-index:", f"- name: {json.dumps(title)}", "  results:", "  - task:"]
+        lines += ["      type: feature-extraction", "      name: Retrieval"]
+        lines += ["    dataset:", "      type: custom", f"      name: {json.dumps(data or 'data of the run')}"]
+        lines += ["    metrics:"]
+        for name, value, _ in _scores_in(content).rows():
+            if not isnan(value):
+                kind = re.sub(r"[^a-z0-9]+", "_", name.lower().replace("@", "_at_")).strip("_")
+                lines += [f"    - type: {kind}", f"      value: {value:.6g}", f"      name: {json.dumps(name)}"]
     return [*lines, "---", ""]
+
+
+def _limits(content: Mapping[str, Any] | None) -> list[str]:
+    lines = [
+        "The embeddings rank items like those of the training by their similarity: for search, near duplicates and "
+        "grouping, by cosine distance. A distance is no probability that two items are of the same class; `nearfar "
+        "evaluate --protocol verification` finds a threshold on your data."
+    ]
+    if content is None:
+        limits = "Nothing is known about its errors until it is evaluated on your data."
+    else:
+        limits = (
+            "The scores below are of the classes and items that the protocol names. Items of another source may be "
+            "ranked worse; evaluate the model on some of them first. The scores are means, and single classes may be "
+            "far below them."
+        )
+    return [*lines, "", limits]
 
 
 def _usage(title: str, trunk: str) -> list[str]:
@@ -205,15 +184,25 @@ def _usage(title: str, trunk: str) -> list[str]:
     ]
 
 
-def _scores(folder: Path) -> list[str]:
+def _content(folder: Path) -> dict[str, Any] | None:
+    """Return the content of the scores of a run, None if it was not evaluated."""
     if not (folder / "scores.json").is_file():
-        return ["## Scores", "", "This model was not evaluated. `nearfar evaluate` scores it.", ""]
+        return None
     try:
-        content = read_scores(folder / "scores.json")
+        return read_scores(folder / "scores.json")
     except ValueError as error:
         raise ReportError(str(error)) from error
+
+
+def _scores_in(content: Mapping[str, Any]) -> Scores:
     counts = {name: int(value) for name, value in content["scores"].items() if name.startswith("n_")}
-    scores = Scores.from_dict(content["scores"] | counts)
+    return Scores.from_dict(content["scores"] | counts)
+
+
+def _scores(folder: Path, content: Mapping[str, Any] | None) -> list[str]:
+    if content is None:
+        return ["## Scores", "", "This model was not evaluated. `nearfar evaluate` scores it.", ""]
+    scores = _scores_in(content)
     lines = ["## Scores", "", content["protocol"], ""]
     if content["images_to_texts"] is not None:  # raw texts and raw images cannot be compared, so there is no baseline
         others = Scores.from_dict(content["images_to_texts"])
