@@ -63,6 +63,19 @@ def test_a_network_of_images_is_exported(images_run, tmp_path, capsys, monkeypat
 
 
 @pytest.mark.slow
+def test_a_network_is_exported_as_a_program_of_torch(images_run, tmp_path, capsys, monkeypatch):
+    path = tmp_path / "digits.pt2"
+    code, out, err = run(capsys, monkeypatch, "export", images_run, "-o", path)
+    assert (code, out) == (0, f"{path}: a program of torch.export; its embeddings are those of {images_run}\n"), err
+    images = rng.integers(0, 256, (7, 28, 28, 1), dtype=np.uint8)
+    expected = embed_run(images_run, Dataset.from_array("seven", images, np.arange(7)))
+    program = torch.export.load(path).module()
+    for n in (1, 7):
+        found = program(torch.from_numpy(images[:n])).detach()
+        np.testing.assert_allclose(found, expected[:n], atol=1e-5 * np.abs(expected).max())
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [

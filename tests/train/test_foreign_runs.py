@@ -10,11 +10,12 @@ import pytest
 torch = pytest.importorskip("torch")
 Image = pytest.importorskip("PIL.Image")
 
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 import nearfar
 from nearfar.data import open_items
 from nearfar.models import load_embedder
+from nearfar.models.vision_folder import export_vision_model
 from nearfar.train import DeepMetric, TrainConfig, TrainError, embed_run, evaluate_run, train
 from nearfar.train.checkpoint import read_about
 from nearfar.train.scoring import Result
@@ -247,6 +248,58 @@ def test_vision_transformers_take_every_path(transformers, photos, tmp_path, cap
             code, out, err = run_command(capsys, monkeypatch, *words)
             assert code == 0, err
             assert words[0] != "search" or "a/0.png" in out.splitlines()[1]
+
+
+@pytest.mark.parametrize("model", ["test_resnet", "test_vit"])
+def test_a_run_opens_in_timm_with_its_layer_as_the_classifier_and_here_as_a_trunk(
+    timm, photos, tmp_path, capsys, monkeypatch, model
+):
+    trunk = f"timm:{model}(mean=0.3, std=(0.2, 0.25, 0.3))"
+    settings = {**SPEED, "metric": "whitening", "keep": "trained"}
+    run = train(TrainConfig.of(data=str(photos), trunk=trunk, **settings), tmp_path / "run", progress=False)
+    out = tmp_path / "out"
+    code, said, err = run_command(capsys, monkeypatch, "export", run.folder, "-o", out)
+    assert (code, said) == (0, f"{out}: a folder of timm; its model gives what that of {run.folder} gives\n"), err
+    opened = timm.create_model(f"local-dir:{out}", pretrained=True).eval()
+    transform = timm.data.create_transform(**timm.data.resolve_model_data_config(opened), is_training=False)
+    z = expected_features(timm, opened, photos, transform)
+    whitening = load_file(out / "embedding.safetensors")
+    assert set(whitening) == {"whitening.weight", "whitening.mean"}
+    z = (z / z.norm(dim=1, keepdim=True) - whitening["whitening.mean"]) @ whitening["whitening.weight"].T
+    items = open_items(photos)
+    np.testing.assert_allclose(z, embed_run(run, items), rtol=1e-4, atol=1e-5)
+    encoder = nearfar.load(f"timm:{out}")  # as any folder of timm: the features before the classifier
+    pooled = embed_run(run, items, layer="pooled")
+    np.testing.assert_allclose(encoder.embed(items), pooled, atol=1e-5 * np.abs(pooled).max())
+    again = TrainConfig.of(data=str(photos), trunk=f"timm:{out}(drop_rate=0.1)")
+    assert again.trunk.startswith(f"timm:{model}(in_chans=3, mean=(0.3, 0.3, 0.3), ")
+    assert again.pretrained == str(out / "model.safetensors")
+    with pytest.raises(ValueError, match=r"^out: .* exists; pass overwrite=True to replace it$"):
+        export_vision_model(run.folder, out)
+    (out / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match=r"^config: trunk timm:.*: the folder has no model\.safetensors; weights in"):
+        nearfar.load(f"timm:{out}")
+
+
+def test_a_run_on_a_vision_model_opens_in_transformers_and_here(photos, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    small = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = transformers.ViTConfig(**small, image_size=32, patch_size=16)
+    transformers.ViTModel(config, add_pooling_layer=False).save_pretrained(tmp_path / "vit")
+    processor = {"size": {"height": 32, "width": 32}, "image_mean": [0.4] * 3, "image_std": [0.3] * 3, "resample": 3}
+    (tmp_path / "vit" / "preprocessor_config.json").write_text(json.dumps(processor))
+    trunk = f"transformers:{tmp_path / 'vit'}"
+    run = train(TrainConfig.of(data=str(photos), trunk=trunk, **SPEED), tmp_path / "run", progress=False)
+    assert export_vision_model(run.folder, tmp_path / "out") == "transformers"
+    items = open_items(photos)
+    pooled = embed_run(run, items, layer="pooled")
+    encoder = nearfar.load(f"transformers:{tmp_path / 'out'}")
+    np.testing.assert_allclose(encoder.embed(items), pooled, atol=1e-5 * np.abs(pooled).max())
+    layer = load_file(tmp_path / "out" / "embedding.safetensors")
+    assert set(layer) == {"linear.weight", "linear.bias"}
+    z = torch.from_numpy(pooled) @ layer["linear.weight"].T + layer["linear.bias"]
+    np.testing.assert_allclose(z, embed_run(run, items), atol=1e-5)
 
 
 def test_an_encoder_of_timm_may_have_its_weights_in_a_file(timm, photos, tmp_path):

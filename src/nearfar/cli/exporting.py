@@ -20,7 +20,7 @@ def export(
     overwrite: Overwrite = False,
     trust: Trust = (),
 ) -> None:
-    """Export a network or a linear learner as an ONNX file or for sentence-transformers; embeddings are compared.
+    """Export a network or a linear learner as an ONNX file, or as a model of another library; embeddings are compared.
 
     Example: nearfar export runs/photos -o photos.onnx
 
@@ -30,23 +30,28 @@ def export(
         The folder of a run (uint8 images, rows or tokens in, embeddings out), or a learner saved as .safetensors (rows
         in).
     out
-        The .onnx file. For a network of texts, the tokenizer is written beside it, as NAME.tokenizer.json; or a folder,
-        which sentence-transformers opens.
+        The .onnx file. For a network of texts, the tokenizer is written beside it, as NAME.tokenizer.json. Or a .pt2
+        file of torch.export. Or a folder, which the library of the trunk opens: sentence-transformers for texts, timm
+        or transformers for images.
     int8
         Store the weights of a network as 8-bit integers: a quarter of the size, and nearly the same embeddings.
     """
     from ..io.sources import SourceKind, kind_of
     from ..models import load
-    from ..models.export import export_learner, export_run, tokenizer_beside
-    from ..models.sentence_folder import export_sentence_transformers
+    from ..models.export import export_learner, export_program, export_run, tokenizer_beside
+    from ..models.foreign_models import export_folder
 
     kind = kind_of(source, SourceKind.RUN, SourceKind.LEARNER)
     if out.suffix == "" and kind is SourceKind.RUN and not int8:
-        export_sentence_transformers(source, out, overwrite=overwrite, trust=trust)
-        say(f"{out}: a folder of sentence-transformers; its embeddings are those of {source}, scaled to unit length")
+        say(export_folder(source, out, overwrite=overwrite, trust=trust))
+        return
+    if out.suffix == ".pt2" and kind is SourceKind.RUN and not int8:
+        check_out(out, overwrite=overwrite)
+        export_program(source, out, trust=trust)
+        say(f"{out}: a program of torch.export; its embeddings are those of {source}")
         return
     if out.suffix != ".onnx":
-        raise ValueError(f"--out: {out}: expected a file that ends in .onnx")
+        raise ValueError(f"--out: {out}: expected a file that ends in .onnx, or for a run .pt2 or a folder")
     tokenizer = tokenizer_beside(out)
     check_out(out, overwrite=overwrite)
     check_out(tokenizer, overwrite=overwrite)

@@ -11,6 +11,7 @@ import os
 import warnings
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from ..estimators.mahalanobis import Mahalanobis
     from ..train import TrainConfig
 
-__all__ = ["export_learner", "export_run", "tokenizer_beside"]
+__all__ = ["export_learner", "export_program", "export_run", "tokenizer_beside"]
 
 ITEMS = 3  # of the trial; another number than the network is traced with
 TRIED_TOKENS = 7  # of a text of the trial, if the network takes as many
@@ -114,6 +115,75 @@ def export_run(
     trial = {name: items}
     model = _traced(network, trial, ("batch",))
     return _write(out, model, trial, expected, notes, int8=int8)
+
+
+def export_program(
+    run: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    which: str = "best",
+    trust: str | Collection[str] = (),
+) -> None:
+    """Write the network of a run as a program of `torch.export`, which PyTorch runs without nearfar.
+
+    Its inputs and outputs are those of `export_run`: ``torch.export.load(out).module()(images)`` are the embeddings.
+    The settings of the run, and for texts the tokenizer, are lost.
+
+    Parameters
+    ----------
+    run, which, trust
+        As for `export_run`.
+    out : path
+        The .pt2 file to write, completely or not at all.
+
+    Raises
+    ------
+    TrainError
+        If there is no such run.
+    ValueError
+        If a part of the network cannot be traced, or the embeddings of the program differ from those of the network.
+    """
+    require("torch")
+    import torch
+
+    from ..train.checkpoint import read_about, shape_of
+    from ..train.network import unfold
+    from ..train.run import RunFolder
+    from ..train.scoring import tokens_of
+
+    embedder = load_embedder(Path(run), which, trust=trust).cpu()
+    unfold(embedder)
+    about = read_about(RunFolder(Path(run)).checkpoint(which))
+    shape = shape_of(about)
+    if len(shape) == 1 and "tokenizer" in about:
+        tokens = tokens_of(about, str(run), str(run))
+        network = _taking(embedder, "input_ids")
+        trial = _tried_tokens(tokens, min(TRIED_TOKENS, tokens.max_tokens))
+        with torch.inference_mode():
+            expected = network(*map(torch.from_numpy, trial.values())).numpy()
+        free: tuple[str, ...] = ("batch", "length")
+    else:
+        network = _taking(embedder, "images" if len(shape) == 3 else "rows")
+        name, items, expected = _tried(network, shape)
+        trial = {name: items}
+        free = ("batch",)
+    sizes = {axis: torch.export.Dim(name) for axis, name in enumerate(free)}
+    inputs = tuple(torch.from_numpy(values) for values in trial.values())
+    try:
+        with _quiet():
+            program = torch.export.export(network, inputs, dynamic_shapes=(sizes,) * len(inputs))
+    except Exception as error:  # the tracer raises kinds of its own
+        raise ValueError(f"the network has a part that torch.export cannot express: {_reason(error)}") from error
+    content = BytesIO()
+    torch.export.save(program, content)
+    content.seek(0)
+    with torch.inference_mode():
+        found = torch.export.load(content).module()(*inputs).numpy()
+    off = float(np.abs(found - expected).max()) / max(float(np.abs(expected).max()), 1e-30)
+    if not off <= OFF:
+        raise ValueError(f"the exported network gives other embeddings: {off:.1e} off, relative to the largest value")
+    with atomic_write(out) as file:
+        file.write(content.getvalue())
 
 
 def tokenizer_beside(out: str | os.PathLike[str]) -> Path:

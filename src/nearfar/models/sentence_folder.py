@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
-import shutil
-import tempfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..extras import require
-from ..quoting import quoted
+from .foreign_folders import check_folder, replaced_folder, write_json, write_weights
 from .loading import load, load_embedder
 
 if TYPE_CHECKING:
@@ -26,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["export_sentence_transformers"]
 
 PACKAGE = "sentence_transformers.models."
-MODULE_FILE = re.compile(r"\d+_\w+/(?:config\.json|model\.safetensors)")
+MODULES = "modules.json"
 LARGEST_DIFFERENCE = 1e-5  # by which embeddings of unit length may differ
 TRIED = 5  # texts of the trial have up to 2^TRIED tokens
 
@@ -79,52 +75,16 @@ def export_sentence_transformers(
     from ..train.scoring import tokens_of
 
     target = Path(out)
-    check_folder(target, overwrite=overwrite)
+    check_folder(target, MODULES, "sentence-transformers", overwrite=overwrite)
     about = read_about(RunFolder(Path(run)).checkpoint(which))
     if "tokenizer" not in about:
         raise ValueError(f"{run}: only a network of texts can be a folder of sentence-transformers; export it as .onnx")
     tokens = tokens_of(about, str(run), str(run))
     embedder = load_embedder(Path(run), which, trust=trust).cpu()
     embedder = embedder if embedder.text is None else embedder.text
-    target.parent.mkdir(parents=True, exist_ok=True)
-    place = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    old = place.with_name(f"{place.name}.old")
-    partial = place / "model"
-    partial.mkdir()  # with the usual permissions, while `place` is for its owner alone
-    try:
+    with replaced_folder(target) as partial:
         _write(partial, embedder, tokens, about["prompts"])
         _check(partial, embedder, tokens)
-        if target.exists():
-            others = sorted(set(names_in(target)) - set(names_in(partial)))
-            if others:
-                raise ValueError(
-                    f"out: {target} has other files ({quoted(others[0])}), which would be lost; name another folder"
-                )
-            target.rename(old)  # a kill loses neither of them
-        partial.rename(target)
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def names_in(folder: Path) -> list[str]:
-    """Return the paths of all files of a folder, but for those of modules in numbered folders such as 2_Dense."""
-    found = (file.relative_to(folder) for file in folder.rglob("*") if not file.is_dir() or file.is_symlink())
-    return [str(file) for file in found if not MODULE_FILE.fullmatch(file.as_posix())]
-
-
-def check_folder(out: Path, *, overwrite: bool) -> None:
-    """Refuse a folder that is something else, or that exists and must not be replaced."""
-    if out.is_symlink():
-        raise ValueError(f"out: {out} is a link; name the folder itself")
-    if not out.exists():
-        return
-    if out.is_dir() and not any(out.iterdir()):
-        return
-    if not (out / "modules.json").is_file():
-        raise ValueError(f"out: {out} exists and is no folder of sentence-transformers; name another one")
-    if not overwrite:
-        raise ValueError(f"out: {out} exists; pass overwrite=True to replace it")
 
 
 def _write(folder: Path, embedder: Embedder, tokens: Tokens, prompts: Mapping[str, Any]) -> None:
@@ -147,25 +107,23 @@ def _write(folder: Path, embedder: Embedder, tokens: Tokens, prompts: Mapping[st
         "include_prompt": pooling.prompt_tokens == 0 and not any(count for _, count in prompts.values()),
         **{flag: mode in pooling.modes for flag, mode in FLAGS.items()},
     }
-    _write_json(folder / "1_Pooling" / "config.json", config)
+    write_json(folder / "1_Pooling" / "config.json", config)
     for place, (kind, settings, weights) in enumerate(_modules(embedder), start=2):
         name = f"{place}_{kind}"
         modules.append((name, kind))
-        _write_json(folder / name / "config.json", settings)
+        write_json(folder / name / "config.json", settings)
         if weights:
-            _write_weights(folder / name / "model.safetensors", weights)
+            write_weights(folder / name / "model.safetensors", weights)
     listed = [
         {"idx": number, "name": str(number), "path": path, "type": PACKAGE + kind}
         for number, (path, kind) in enumerate(modules)
     ]
-    _write_json(folder / "modules.json", listed)
-    _write_json(folder / "sentence_bert_config.json", {"max_seq_length": tokens.max_tokens, "do_lower_case": False})
+    write_json(folder / MODULES, listed)
+    write_json(folder / "sentence_bert_config.json", {"max_seq_length": tokens.max_tokens, "do_lower_case": False})
     named = {role: text for role, (text, _) in prompts.items()} or ({"text": tokens.prompt} if tokens.prompt else {})
     default = next((role for role, text in named.items() if tokens.prompt and text == tokens.prompt), None)
     about = {"model_type": "SentenceTransformer", "similarity_fn_name": "cosine"}
-    _write_json(
-        folder / "config_sentence_transformers.json", about | {"prompts": named, "default_prompt_name": default}
-    )
+    write_json(folder / "config_sentence_transformers.json", about | {"prompts": named, "default_prompt_name": default})
 
 
 def _text_model(embedder: Embedder) -> Any:
@@ -248,17 +206,6 @@ def _dense(
 
 def _unit_length() -> tuple[str, dict[str, Any], dict[str, Tensor]]:
     return "Normalize", {}, {}
-
-
-def _write_json(file: Path, content: Any) -> None:
-    file.parent.mkdir(exist_ok=True)
-    file.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def _write_weights(file: Path, weights: Mapping[str, Tensor]) -> None:
-    from safetensors.torch import save_file
-
-    save_file({name: one.detach().float().contiguous().clone() for name, one in weights.items()}, file)
 
 
 def _check(folder: Path, embedder: Embedder, tokens: Tokens) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from msgspec import Meta
 
 from ..deep.networks.preprocessing import Preprocessing
+from ..deep.networks.timm_folder import trunk_of_folder
 from ..expressions import modules_in
 from ..io.untrusted import read_json
 from ..quoting import PATH, quoted, shorten
@@ -415,6 +416,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise TrainError(f"config: unknown setting {quoted(name)}{hint}")
         if fields.get("protocol") == "paper":
             fields.setdefault("validation", 0.0)
+        fields = _of_timm_folder(fields)
         try:
             config = msgspec.convert({name: plain_value(name, value) for name, value in fields.items()}, cls)
         except msgspec.ValidationError as error:
@@ -700,6 +702,19 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             why = " (a run can be made longer, but not shorter)"
         end = [f"epochs: {run.epochs} / {given.epochs}{why}"] if why else []
         return run.differences(given.replace(epochs=run.epochs)) + end
+
+
+def _of_timm_folder(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return settings whose trunk is named with its file of weights, if it is a folder of timm: a run needs it once."""
+    trunk = fields.get("trunk")
+    try:
+        found = trunk_of_folder(trunk) if isinstance(trunk, str) else None
+    except ValueError as error:
+        raise TrainError(f"config: {error}") from error
+    if found is None:
+        return fields
+    own = fields.get("pretrained")
+    return {**fields, "trunk": found[0], "pretrained": own if isinstance(own, str) else found[1]}
 
 
 def settings_with(mark: Meta) -> tuple[str, ...]:
