@@ -6,7 +6,7 @@ from PIL import Image
 
 from nearfar.data import DataError, open_dataset, open_items, open_task
 from nearfar.data.listed import UNSURE
-from nearfar.data.open import with_pairs
+from nearfar.data.open import read_levels, with_pairs
 from nearfar.data.readers.pair_tables import listed_in
 from nearfar.data.readers.texts import first_words
 from nearfar.io.cells import write_table
@@ -174,3 +174,55 @@ def test_a_column_label_with_names_is_no_degree(tmp_path):
     items = open_items(str(write(tmp_path / "q.csv", "question,answer,label", "a b,c d,cards", "a c,e f,money")))
     assert [*known(items).values()] == [1, 1]
     assert "columns not used: label" in " ".join(items.notes)
+
+
+def test_pairs_and_triplets_of_sentence_transformers_are_read_by_the_order_of_their_columns(tmp_path):
+    table = write(tmp_path / "t.csv", "frage,antwort,falsch", "a b,c d,e f", "g h,i j,k l")
+    assert tuples(open_dataset(str(table))) == [["a b", "c d", "e f"], ["g h", "i j", "k l"]]
+    table = write(tmp_path / "p.csv", "frage,antwort", "a b,c d", "g h,i j")
+    items = open_dataset(str(table))
+    assert tuples(items) == [["a b", "c d"], ["g h", "i j"]]
+    assert items.listed.by_class  # other documents of a batch are negatives
+    table = write(tmp_path / "s.csv", "score,satz,anderer", "0.25,a b,c d", "1,g h,i j")
+    items = open_dataset(str(table))
+    assert known(items) == {frozenset(("a b", "c d")): 0.25, frozenset(("g h", "i j")): 1}
+    assert not items.listed.by_class
+    table = write(tmp_path / "l.csv", "sentence1,sentence2,label", "a b,c d,0.5", "g h,i j,1.0")  # of the STS benchmark
+    assert [*known(open_dataset(str(table))).values()] == [0.5, 1]
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        (["title,maker,label", "a b,c d,x", "g h,i j,y"], "features must be numbers"),  # cells with classes
+        (["a,b", "1,2", "3,4"], "has no column of classes"),
+        (["a,b,score", "one,2,1", "two,3,0"], "has no column of classes"),
+        (["a,b", "x,", "y,z"], "has no column of classes"),
+    ],
+)
+def test_other_tables_are_not_read_by_the_order_of_their_columns(lines, reason, tmp_path):
+    with pytest.raises(DataError, match=reason):
+        open_dataset(str(write(tmp_path / "t.csv", *lines)))
+
+
+def test_a_table_of_open_metric_learning_has_its_roles_boxes_and_categories(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (8, 12, 3), dtype=np.uint8)
+    for i in range(6):
+        Image.fromarray(pixels + np.uint8(i)).save(tmp_path / f"{i}.png")
+    write(
+        tmp_path / "df.csv",
+        ",label,path,split,is_query,is_gallery,category,x_1,x_2,y_1,y_2",
+        "0,6,0.png,train,,,shoes,,,,",
+        "1,7,1.png,train,,,shoes,2,10,1,7",
+        "2,8,2.png,validation,True,False,hats,,,,",
+        "3,8,3.png,validation,False,True,hats,,,,",
+        "4,9,4.png,validation,True,False,hats,2,10,1,7",
+        "5,9,5.png,validation,False,True,hats,,,,",
+    )
+    task = open_task(str(tmp_path / "df.csv"))
+    assert task.train.names == ("0.png", "1.png")
+    assert task.train.read(1).shape[:2] == (6, 8)  # x_1 to x_2, y_1 to y_2
+    assert task.test.names == ("2.png", "4.png")
+    assert task.gallery.names == ("3.png", "5.png")
+    levels = read_levels([str(tmp_path / "df.csv")], "label", ("category",))
+    assert levels.levels == ("label", "category")

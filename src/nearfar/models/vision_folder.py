@@ -24,9 +24,9 @@ CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 EMBEDDING = "embedding.safetensors"
 """File of what follows the model: the linear layer and the whitening, as far as the model has no place for them."""
-LARGEST_DIFFERENCE = 1e-5
+MOST_OFF = 1e-5
 """By which outputs may differ, relative to the largest of them."""
-TRIED = 3  # images of the trial
+TRIED_IMAGES = 3  # images of the trial
 
 
 def export_vision_model(
@@ -131,8 +131,8 @@ def _write_timm(folder: Path, embedder: Embedder, config: TrainConfig, following
     from ..deep.networks.preprocessing import OVERRIDES
     from ..deep.networks.trunks import parse_trunk
 
-    record = config.preprocessing
-    assert record is not None
+    prepared = config.preprocessing
+    assert prepared is not None
     trunk: Any = getattr(embedder.trunk, "module", embedder.trunk)
     if trunk.pool != "model":
         raise ValueError(f"its pooling {trunk.pool} is not that of the model in timm; export it as .onnx or .pt2")
@@ -141,7 +141,7 @@ def _write_timm(folder: Path, embedder: Embedder, config: TrainConfig, following
     arguments = {option: value for option, value in options.items() if option not in OVERRIDES}
     layer = embedder.layer
     has_layer = isinstance(layer, nn.Linear)
-    fixed = {"pretrained": False, "in_chans": record.channels}
+    fixed = {"pretrained": False, "in_chans": prepared.channels}
     model = timm.create_model(name, **{**fixed, **arguments}, num_classes=layer.out_features if has_layer else 0)
     head = model.get_classifier()
     if has_layer and not (isinstance(head, nn.Linear) and head.in_features == layer.in_features):
@@ -158,25 +158,25 @@ def _write_timm(folder: Path, embedder: Embedder, config: TrainConfig, following
     resize = config.resize or size[0]
     own = model.pretrained_cfg
     data = {
-        "input_size": [record.channels, *size],
-        "fixed_input_size": record.fixed_size,
-        "interpolation": record.interpolation,
+        "input_size": [prepared.channels, *size],
+        "fixed_input_size": prepared.fixed_size,
+        "interpolation": prepared.interpolation,
         "crop_pct": size[0] / (resize + 0.5) if resize > size[0] else 1.0,  # timm resizes to floor(size / crop_pct)
-        "crop_mode": "squash" if record.squash else "center",
-        "mean": list(record.mean),
-        "std": list(record.std),
+        "crop_mode": "squash" if prepared.squash else "center",
+        "mean": list(prepared.mean),
+        "std": list(prepared.std),
         "num_classes": model.num_classes,
         "first_conv": own.get("first_conv"),
         "classifier": own.get("classifier"),
         "license": own.get("license"),
     }
     about = {"architecture": name, "num_classes": model.num_classes, "num_features": model.num_features}
-    content = {**about, "model_args": {**arguments, "in_chans": record.channels}, "pretrained_cfg": data}
+    content = {**about, "model_args": {**arguments, "in_chans": prepared.channels}, "pretrained_cfg": data}
     write_json(folder / CONFIG, content)
     write_weights(folder / WEIGHTS, model.state_dict())
     opened = timm.create_model(f"local-dir:{folder}", pretrained=True).eval()
     expected = (lambda images: layer(trunk(images))) if has_layer else trunk
-    _compare(opened, expected, (record.channels, *size))
+    _compare(opened, expected, (prepared.channels, *size))
 
 
 def _write_transformers(folder: Path, embedder: Embedder, config: TrainConfig, following: Mapping[str, Tensor]) -> None:
@@ -185,19 +185,19 @@ def _write_transformers(folder: Path, embedder: Embedder, config: TrainConfig, f
 
     from ..deep.networks.transformers_trunk import POOLERS, TransformersTrunk
 
-    record = config.preprocessing
-    assert record is not None
+    prepared = config.preprocessing
+    assert prepared is not None
     trunk: Any = getattr(embedder.trunk, "module", embedder.trunk)
     weights = trunk.inner.state_dict()
     if trunk.pool != "pooler":  # a pooler that nothing has trained must not look as if it were
         weights = {name: value for name, value in weights.items() if not name.startswith(POOLERS)}
     trunk.inner.save_pretrained(folder, state_dict=weights)
-    write_json(folder / "preprocessor_config.json", _processor(record, config))
+    write_json(folder / "preprocessor_config.json", _processor(prepared, config))
     opened = TransformersTrunk(AutoModel.from_pretrained(folder, trust_remote_code=False).eval(), trunk.pool)
-    _compare(opened, trunk, (record.channels, config.image_size, config.image_size))
+    _compare(opened, trunk, (prepared.channels, config.image_size, config.image_size))
 
 
-def _processor(record: Preprocessing, config: TrainConfig) -> dict[str, Any]:
+def _processor(prepared: Preprocessing, config: TrainConfig) -> dict[str, Any]:
     """Return how images are prepared, in the words of an image processor of transformers."""
     from ..deep.networks.preprocessing import INTERPOLATIONS
 
@@ -207,16 +207,16 @@ def _processor(record: Preprocessing, config: TrainConfig) -> dict[str, Any]:
     return {
         "image_processor_type": "CLIPImageProcessor",  # resizes the shorter side, then takes the central square
         "do_resize": True,
-        "size": {"height": resize, "width": resize} if record.squash else {"shortest_edge": resize},
-        "resample": numbers[record.interpolation],
+        "size": {"height": resize, "width": resize} if prepared.squash else {"shortest_edge": resize},
+        "resample": numbers[prepared.interpolation],
         "do_center_crop": True,
         "crop_size": {"height": size, "width": size},
         "do_rescale": True,
         "rescale_factor": 1 / 255,
         "do_normalize": True,
-        "image_mean": list(record.mean),
-        "image_std": list(record.std),
-        "do_convert_rgb": record.channels == 3,
+        "image_mean": list(prepared.mean),
+        "image_std": list(prepared.std),
+        "do_convert_rgb": prepared.channels == 3,
     }
 
 
@@ -224,9 +224,9 @@ def _compare(opened: Any, expected: Any, shape: tuple[int, ...]) -> None:
     """Raise a ValueError if the model that was opened gives other outputs for random images than the network."""
     import torch
 
-    images = torch.rand((TRIED, *shape), generator=torch.Generator().manual_seed(0))
+    images = torch.rand((TRIED_IMAGES, *shape), generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
         wanted = expected(images)
         off = float((opened(images) - wanted).abs().max() / wanted.abs().max().clamp_min(1e-30))
-    if not off <= LARGEST_DIFFERENCE:
+    if not off <= MOST_OFF:
         raise ValueError(f"the folder gives other outputs: {off:.1e} off; export the run as .onnx or .pt2")

@@ -707,8 +707,10 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 def _of_timm_folder(fields: dict[str, Any]) -> dict[str, Any]:
     """Return settings whose trunk is named with its file of weights, if it is a folder of timm: a run needs it once."""
     trunk = fields.get("trunk")
+    if not isinstance(trunk, str) or not trunk.startswith("timm:"):
+        return fields
     try:
-        found = trunk_of_folder(trunk) if isinstance(trunk, str) else None
+        found = trunk_of_folder(trunk)
     except ValueError as error:
         raise TrainError(f"config: {error}") from error
     if found is None:

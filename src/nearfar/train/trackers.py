@@ -1,4 +1,4 @@
-"""Trackers of experiments by their names, which accelerate starts and ends."""
+"""Trackers of runs by their names, which accelerate starts."""
 
 from __future__ import annotations
 

@@ -27,7 +27,17 @@ from .files import Files, FolderFiles
 from .folder import ROLES
 from .ids import ids_of, is_id, not_ids
 from .media import ENDINGS, FileKind, files_of_a_kind, source_of_files
-from .pair_tables import are_paths, classes_of, columns_used, items_of, listed_of, lists_pairs, read_rows, split_by_rows
+from .pair_tables import (
+    are_paths,
+    by_order,
+    classes_of,
+    columns_used,
+    items_of,
+    listed_of,
+    lists_pairs,
+    read_rows,
+    split_by_rows,
+)
 from .parquet import read_parquet
 from .saved_datasets import columns_and_images, read_feather, read_saved
 from .text_tables import header_advice, read_text_table, unpacked_name
@@ -131,12 +141,17 @@ def read_manifest(
     `embedding`, a row consists of these numbers only. In a .parquet, a column may also contain the images themselves,
     as bytes or as pairs of bytes and path, which replace `path`.
 
+    Columns of texts only, of any names and without labels, are anchors, positives and negatives by their order, and
+    with a column `score` scored pairs, as sentence-transformers reads them.
+
     A table with the columns of pairs, such as `anchor`, `positive` and `negative`, is described in `pair_tables`.
 
     If there are only train and validation rows, a task is tested on the validation rows.
     """
     path = Path(path)
     whole, stored = _columns(path, label)
+    if label is None and unlabeled is None:
+        whole = by_order(whole)
     if label is None and not pairs and lists_pairs(whole):
         return _listed_source(path, whole, image_size=image_size, skip_bad=skip_bad)
     how: dict[str, Any] = {"image_size": image_size, "skip_bad": skip_bad, "unlabeled": unlabeled, "pairs": pairs}

@@ -16,7 +16,7 @@ from ...io.untrusted import parse_json, read_file
 START = "timm:"
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
-LARGEST_FILE = 2**20
+LARGEST_CONFIG = 2**20
 MOMENTS = ("mean", "std")
 
 
@@ -30,8 +30,6 @@ def trunk_of_folder(trunk: str) -> tuple[str, str] | None:
     ValueError
         If a file of the folder is missing or damaged.
     """
-    if not trunk.startswith(START):
-        return None
     try:
         call = parse(trunk, "a trunk")
     except ExpressionError:  # where the trunk is built, the error names it
@@ -43,7 +41,7 @@ def trunk_of_folder(trunk: str) -> tuple[str, str] | None:
     if not weights.is_file():
         raise ValueError(f"trunk {call.name}: the folder has no {WEIGHTS}; weights in other files may run code")
     try:
-        content = parse_json(read_file(folder / CONFIG, LARGEST_FILE).decode("utf-8"))
+        content = parse_json(read_file(folder / CONFIG, LARGEST_CONFIG).decode("utf-8"))
         options = {**_options_in(content), **settings_of(call, {}, hands_on=True)}
         name = content["architecture"]
     except (OSError, ValueError) as error:
