@@ -12,9 +12,10 @@ from cyclopts import Parameter
 from ..io.formats import accepted
 from ..io.untrusted import images_from
 from ..io.uris import is_address, is_folder, shown
+from ..quoting import quoted
 from ..trust import trusting
 from .encoding import say
-from .options import CHANGES, DATA, INDEX, RUN, DistanceName, ItemOptions, Out, Trust
+from .options import CHANGES, DATA, INDEX, RUN, UPGRADE, DistanceName, ItemOptions, Trust
 from .outputs import check_out
 
 
@@ -25,7 +26,7 @@ def index(
         Parameter(help=f"Items: {accepted()}; or single images. Leave it out if SOURCE has embeddings."),
     ] = None,
     *,
-    out: Out,
+    out: Annotated[Path | None, Parameter(name=["--out", "-o"], group=RUN)] = None,
     add: Annotated[bool, Parameter(group=CHANGES)] = False,
     new: Annotated[bool, Parameter(group=CHANGES)] = False,
     remove: Annotated[tuple[str, ...], Parameter(show_default=False, group=CHANGES)] = (),
@@ -34,6 +35,10 @@ def index(
     threshold: Annotated[float | None, Parameter(group=INDEX)] = None,
     graph: Annotated[bool, Parameter(name="--build", group=INDEX)] = False,
     check: Annotated[bool, Parameter(group=INDEX)] = False,
+    upgrade: Annotated[Path | None, Parameter(group=UPGRADE)] = None,
+    status: Annotated[bool, Parameter(group=UPGRADE)] = False,
+    undo: Annotated[bool, Parameter(group=UPGRADE)] = False,
+    finish: Annotated[bool, Parameter(group=UPGRADE)] = False,
     distance: Annotated[DistanceName | None, Parameter(group=INDEX)] = None,
     dims: Annotated[int | None, Parameter(group=INDEX)] = None,
     items: ItemOptions = ItemOptions(),
@@ -86,6 +91,17 @@ def index(
         them. SOURCE is not needed. Delete the graph to search exactly.
     check
         Read all of the file in OUT, and report whether a part of it is damaged. Nothing is changed.
+    upgrade
+        A new run, learner or encoder, or embeddings by one, for the index in SOURCE: nearfar index photos.index
+        --upgrade runs/new. At first, old vectors are mapped to those of the new model, so that queries are embedded by
+        it at once; then all items are embedded again. Searches and changes go on meanwhile. After a kill, the same
+        command continues. DATA names the items, if they are not where the index was made of them. Not for servers.
+    status
+        Print how far the upgrade of the index in SOURCE is.
+    undo
+        Go back to the model from which the index in SOURCE was upgraded; items that came since are embedded by it.
+    finish
+        Remove what only --undo needs: photos.index.before, and the column `mapped`.
     distance
         Compare embeddings by this distance: cosine or euclidean. By default, that of the learner, cosine for runs and
         embeddings, and euclidean for tables with one column per measurement. With --add, that of the index.
@@ -96,6 +112,17 @@ def index(
     """
     from ..index import building
 
+    if upgrade is not None or status or undo or finish:
+        changes = {"--add": add, "--new": new, "--remove": remove, "--engine": engine, "--columns": columns}
+        changes |= {"--threshold": threshold, "--build": graph, "--check": check, "--overwrite": overwrite}
+        given = next((name for name, value in changes.items() if value not in (None, False, ())), None)
+        if given is not None:
+            raise ValueError(f"{given}: does not work with --upgrade, --status, --undo and --finish; give it alone")
+        with images_from(*items.images), trusting(*trust):
+            say(upgraded(source, data, out, upgrade, status, undo, finish, distance, dims, items))
+        return
+    if out is None:
+        raise ValueError("--out: expected the index to write, such as -o photos.index")
     if check:
         if source is not None:
             raise ValueError("--check: only reads the index in --out; leave SOURCE out")
@@ -124,6 +151,49 @@ def index(
             waiting=partial(say_waiting, out),
         )
     say(line)
+
+
+def upgraded(
+    source: Path | None,
+    data: str | None,
+    out: Path | None,
+    model: Path | None,
+    status: bool,
+    undo: bool,
+    finish: bool,
+    distance: DistanceName | None,
+    dims: int | None,
+    items: ItemOptions,
+) -> str:
+    """Begin or continue an upgrade, or do what else there is to do with one. Return one line."""
+    from ..index import finish_upgrade, undo_upgrade, upgrade, upgrade_status
+
+    ways = {"--upgrade": model is not None, "--status": status, "--undo": undo, "--finish": finish}
+    asked = [name for name, value in ways.items() if value]
+    if len(asked) > 1:
+        raise ValueError(f"{asked[1]}: does not work with {asked[0]}; give one of them")
+    if (source is None) == (out is None):
+        raise ValueError(f"{asked[0]}: expected one index, as in `nearfar index photos.index {asked[0]}`")
+    file = source or out
+    assert file is not None  # one of the two is given
+    waiting = partial(say_waiting, file)
+    if model is not None:
+        return upgrade(
+            file,
+            model,
+            data,
+            distance=distance,
+            dims=dims,
+            label=items.label,
+            name=items.name,
+            skip_bad=items.skip_bad,
+            waiting=waiting,
+        )
+    if data is not None:
+        raise ValueError(f"DATA: {asked[0]} takes only the index, got also {quoted(data)}")
+    if status:
+        return upgrade_status(file)
+    return undo_upgrade(file, waiting=waiting) if undo else finish_upgrade(file, waiting=waiting)
 
 
 def say_waiting(file: Path) -> None:

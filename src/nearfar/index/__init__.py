@@ -18,7 +18,16 @@ from .records import Hits, Records, records_of
 from .stores import Store, create, open_store
 
 open = open_store  # nearfar.index.open("photos.index"), as of a file
-LATER = {"Found": "searching", "search": "searching", "build": "building", "search_fused": "words"}
+LATER = {
+    "Found": "searching",
+    "build": "building",
+    "finish_upgrade": "upgrading",
+    "search": "searching",
+    "search_fused": "words",
+    "undo_upgrade": "upgrading",
+    "upgrade": "upgrading",
+    "upgrade_status": "upgrading",
+}
 """Names whose modules are imported when they are needed, because some of them load models."""
 
 __all__ = [
@@ -32,11 +41,15 @@ __all__ = [
     "Store",
     "build",
     "create",
+    "finish_upgrade",
     "open",
     "open_store",
     "records_of",
     "search",
     "search_fused",
+    "undo_upgrade",
+    "upgrade",
+    "upgrade_status",
 ]
 
 

@@ -38,7 +38,7 @@ from .paths import (
 )
 from .records import RESERVED, Records, missing, parsed_column, records_of
 from .searching import embedded_by, first_dims, has_same_content, names_relative_to_index
-from .stores import DIMS, THRESHOLD, Store, create, exists, open_store
+from .stores import DIMS, MAPPED, THRESHOLD, Store, create, exists, open_store
 
 
 def build(
@@ -324,7 +324,7 @@ def columns_for(
     if items.groups is not None:
         found[GROUP] = items.groups
     if old is not None:
-        found |= kept_columns(old, names, found)
+        found |= kept_columns(old, names, (*found, MAPPED))  # what is embedded now is not mapped
     return found
 
 
@@ -333,7 +333,7 @@ def without_columns_text(store: Store, records: Records, known: Collection[str])
     new = [row for row, name in enumerate(records.names.tolist()) if name not in known]
     lacking = []
     for name in store.columns():
-        if name in ("name", "label"):
+        if name in ("name", "label", MAPPED):
             continue
         values = records.columns[name][new].tolist() if name in records.columns else []
         if all(value != value or value == "" for value in values):  # NaN differs from itself

@@ -41,6 +41,11 @@ THRESHOLD = "threshold"
 DIMS = "dims"
 """Where `about` keeps the number of leading dimensions of the embeddings, if the others are left out."""
 
+UPGRADED = "upgraded"
+"""Where `about` keeps the model from which an upgrade began that is not finished."""
+MAPPED = "mapped"
+"""Column of an index during an upgrade: 1 for a mapped vector, 0 for an embedded one, missing for later items."""
+
 
 class Store(Protocol):
     """A collection of embeddings in a file, a folder or a server.
