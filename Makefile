@@ -37,7 +37,7 @@ test: venv ## run every test
 # an id such as [small-TripletLoss] names the method between brackets or hyphens: SoftmaxTripletLoss is another one
 OF_METHOD = [$(METHOD)] or [$(METHOD)- or -$(METHOD)- or -$(METHOD)]
 test-method: venv ## run the tests of one method, and those of the lists that name it: make test-method METHOD=TripletLoss
-	$(BIN)/python -m pytest -q -k '$(OF_METHOD) or test_structure and not lives_where and not neither_torch or test_links and every_method' tests/test_losses.py tests/test_learners.py tests/deep/test_miners.py tests/test_structure.py tests/test_links.py
+	$(BIN)/python -m pytest -q -k '$(OF_METHOD) or test_structure and not lives_where and not neither_torch or test_links and every_method or generated_files' tests/test_losses.py tests/test_learners.py tests/deep/test_miners.py tests/test_structure.py tests/test_links.py tests/test_readme.py
 
 test-haswell: venv ## run the numerical tests, slow ones too, with the kernels of processors without AVX-512
 	OPENBLAS_CORETYPE=Haswell $(PYTEST) -q $(NUMERICAL)

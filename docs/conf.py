@@ -30,6 +30,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "mathml",
     "linked_names",
+    "folded_rows",
 ]
 shared_titles = SHARED_TITLES
 viewcode_line_numbers = True

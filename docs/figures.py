@@ -10,6 +10,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from measured import rows_of
 from naming import DRAWINGS
 
 from nearfar import LFDA
@@ -284,82 +285,86 @@ def which_learner() -> Figure:
 
 
 class Gain(NamedTuple):
-    """What a learner gains on the plain distance over the tables of `which.md`, in points of accuracy."""
+    """What a learner gains on the plain distance over eleven tables, in points of accuracy, and the time of a fit."""
 
     learner: str
     family: str
     mean: float
     worst: float
     best: float
+    seconds: float
 
 
-def best_of_families(page: str, many: int = 10) -> list[Gain]:
-    """Read the last table of the page `which.md`: the learner of the largest mean of each family, the largest first."""
-    table = page.partition("## All learners")[2]
+def gains_of_learners() -> list[Gain]:
+    """Read what each learner gains, the largest mean first."""
+    gains = []
+    for row in rows_of("learners"):
+        number, unit = row["fit"].split()
+        seconds = float(number) * {"ms": 1e-3, "s": 1.0}[unit]
+        family = BY_NAME[row["learner"]].at.split("/")[1]
+        gains.append(Gain(row["learner"], family, float(row["mean"]), float(row["worst"]), float(row["best"]), seconds))
+    return sorted(gains, key=lambda gain: -gain.mean)
+
+
+def best_of_families(gains: list[Gain], many: int = 10) -> list[Gain]:
+    """Return the learner of the largest mean of each family, the largest first."""
     found: dict[str, Gain] = {}
-    for name, *numbers in re.findall(r"^\| `(\w+)`[^|]*\| ([-+.\d]+) \| ([-+.\d]+) \| ([-+.\d]+) \|", table, re.M):
-        family = BY_NAME[name].at.split("/")[1]
-        gain = Gain(name, family, *map(float, numbers))
-        if family not in found or gain.mean > found[family].mean:
-            found[family] = gain
-    return sorted(found.values(), key=lambda gain: -gain.mean)[:many]
+    for gain in gains:
+        found.setdefault(gain.family, gain)
+    return list(found.values())[:many]
 
 
-def gains_of_families() -> Figure:
-    """The best learner of each family: its mean gain on the plain distance, from its worst to its best table."""
-    gains = best_of_families((Path(__file__).parent / "which.md").read_text())
-    figure = Figure(figsize=(7.2, 0.36 * len(gains) + 0.9), layout="constrained")
+def gain_against_time() -> Figure:
+    """Mean gains of the learners against their times; lines go from the worst to the best table."""
+    gains = [gain for gain in gains_of_learners() if gain.mean > -6]  # one is far below
+    best = best_of_families(gains)
+    figure = Figure(figsize=(7.2, 5.4), layout="constrained")
     axes = figure.subplots()
-    axes.axvline(0, color=GRAY, linewidth=1)
-    for row, gain in enumerate(gains):
-        axes.plot((gain.worst, gain.best), (-row, -row), color=COLORS[0], linewidth=1.6, alpha=0.5)
-        axes.scatter(gain.mean, -row, s=42, color=COLORS[0], linewidths=0, zorder=2)
-        axes.text(gain.best + 0.4, -row, f"{gain.mean:+.1f}", va="center", fontsize=9)
-    axes.set_yticks([-row for row in range(len(gains))])
-    axes.set_yticklabels([f"{gain.learner} ({gain.family})" for gain in gains])
-    axes.tick_params(colors=GRAY, length=0)
-    axes.set_xlabel("points of 3-NN accuracy over the plain distance")
-    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.axhline(0, color=GRAY, linewidth=1, linestyle=":")
+    others = [gain for gain in gains if gain not in best]
+    axes.scatter([gain.seconds for gain in others], [gain.mean for gain in others], s=18, color=GRAY, alpha=0.6)
+    for gain, color in zip(best, 2 * COLORS, strict=False):
+        axes.plot((gain.seconds, gain.seconds), (gain.worst, gain.best), color=color, linewidth=1.6, alpha=0.5)
+        axes.scatter(gain.seconds, gain.mean, s=42, color=color, linewidths=0, zorder=2)
+        axes.annotate(
+            gain.learner,
+            (gain.seconds, gain.best),
+            xytext=(0, 4),
+            textcoords="offset points",
+            ha="center",
+            fontsize=9,
+            color=color,
+            rotation=30,
+            rotation_mode="anchor",
+        )
+    axes.set(xscale="log", xlabel="processor time of a fit, in seconds", ylabel="points over the plain distance")
+    axes.tick_params(colors=GRAY)
+    axes.spines[["top", "right"]].set_visible(False)
     axes.patch.set_alpha(0.0)
     return figure
 
 
 SETTINGS = (
-    ("Every loss with default settings on Omniglot", "MAP@R", "trained from scratch\non characters"),
-    (
-        "Every loss on frozen features of photos",
-        "MAP@R beyond the whitening",
-        "a linear layer on frozen\nfeatures of photos",
-    ),
-    (
-        "Fine-tuning on photos with several objectives",
-        "MAP@R beyond whitened",
-        "a pretrained network,\nfine-tuned on photos",
-    ),
+    ("losses_omniglot", "MAP@R", "trained from scratch\non characters"),
+    ("losses_frozen", "MAP@R beyond the whitening", "a linear layer on frozen\nfeatures of photos"),
+    ("losses_finetuned", "MAP@R beyond the whitening", "a pretrained network,\nfine-tuned on photos"),
 )
-"""Sections of `results.md`, the column that is drawn, and what was done."""
+"""Tables of losses, the column that is drawn, and what was done."""
 
 
-def scores_of_losses(page: str, section: str, column: str) -> dict[str, tuple[float, float]]:
-    """Read a column of the tables of a section: the mean and the half-width of its interval for each single loss."""
-    text = re.split(rf"^## {re.escape(section)}$", page, flags=re.M)[1]
+def scores_of_losses(table: str, column: str) -> dict[str, tuple[float, float]]:
+    """Read the mean and the half-width of its interval for each single loss of a table, from its first row."""
     found: dict[str, tuple[float, float]] = {}
-    names: list[str] = []
-    for line in re.split(r"^##? ", text, flags=re.M)[0].splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if column in cells:
-            names = cells
-        loss = re.fullmatch(r"`(\w+)\([^()]*\)`", cells[0])
-        score = re.match(r"([-+]?[\d.]+) ± ([\d.]+)", cells[names.index(column)]) if loss and names else None
-        if loss and score and BY_NAME[loss[1]].kind in ("loss", "composition"):
-            found.setdefault(loss[1], (float(score[1]), float(score[2])))
+    for row in rows_of(table):
+        loss = re.fullmatch(r"(\w+)\([^()]*\)", next(iter(row.values())))
+        if loss and row[f"{column} ±"] and BY_NAME[loss[1]].kind in ("loss", "composition"):
+            found.setdefault(loss[1], (float(row[column]), float(row[f"{column} ±"])))
     return found
 
 
 def losses_compared() -> Figure:
     """The losses that were measured in all three settings: means and 95% intervals."""
-    page = (Path(__file__).parent / "results.md").read_text(encoding="utf-8")
-    tables = [scores_of_losses(page, section, column) for section, column, _ in SETTINGS]
+    tables = [scores_of_losses(table, column) for table, column, _ in SETTINGS]
     names = sorted(set.intersection(*map(set, tables)), key=lambda name: tables[2][name][0])
     figure = Figure(figsize=(7.2, 0.9 + 0.27 * len(names)), layout="constrained")
     panels = figure.subplots(1, len(SETTINGS), sharey=True)
@@ -369,7 +374,7 @@ def losses_compared() -> Figure:
         if "beyond" in column:
             axes.axvline(0, color=GRAY, linewidth=1, linestyle=":")
         axes.set_title(title, fontsize=10)
-        axes.set_xlabel(re.sub("beyond (the whitening|whitened)", "beyond whitening", column), fontsize=9)
+        axes.set_xlabel(column, fontsize=9)
         axes.tick_params(colors=GRAY, labelsize=9)
         axes.grid(axis="x", alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
@@ -380,17 +385,13 @@ def losses_compared() -> Figure:
 
 def times_of_losses() -> Figure:
     """How many times as long the losses of pytorch-metric-learning take, by the size of the batch."""
-    page = (Path(__file__).parent / "results.md").read_text(encoding="utf-8")
-    text = re.split(r"^### Losses compared with pytorch-metric-learning$", page, flags=re.M)[1]
-    rows = re.findall(
-        r"^\| (\w[^|]*?)(?: \*)? \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|", re.split(r"^##", text, flags=re.M)[0], re.M
-    )
     figure = Figure(figsize=(7.2, 3.6), layout="constrained")
     axes = figure.subplots()
-    shown = ("Triplet, all", "Triplet, hard", "Contrastive", "Margin, hard", "N-pair", "NCA")
+    shown = ("Triplet, all", "Triplet, hard", "Contrastive", "Margin, hard", "N-pair", "NCA loss")
     ends = {}
-    for (name, *ratios), color in zip([row for row in rows if row[0] in shown], COLORS, strict=False):
-        values = [float(ratio) for ratio in ratios]
+    for row, color in zip([row for row in rows_of("losses_peer") if row["loss"] in shown], COLORS, strict=True):
+        name = row["loss"]
+        values = [float(row[f"B = {size}"]) for size in ("128", "512", "2,048")]
         axes.plot([128, 512, 2048], values, color=color, marker="o", linewidth=1.8)
         ends[name] = (values[-1], color)
     height = -np.inf
@@ -403,6 +404,67 @@ def times_of_losses() -> Figure:
     axes.set_yticks([1, 2, 5, 10, 20, 50, 100], ["1", "2", "5", "10", "20", "50", "100"])
     axes.minorticks_off()
     axes.tick_params(colors=GRAY)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.patch.set_alpha(0.0)
+    return figure
+
+
+COLUMNS_OF_SETS = {
+    "raw": ("raw inputs", "o"),
+    "frozen": ("frozen features", "s"),
+    "closed form": ("closed form", "D"),
+    "plain loop": ("plain loop of the same time", "x"),
+    "default": ("the default", "o"),
+}
+"""Columns of the ladder over several sets, their names in the picture, and their marks."""
+
+
+def ladder_of_sets() -> Figure:
+    """What each rung of the ladder has on several sets, and what the default gains on a plain loop."""
+    rows = rows_of("zoo")[::-1]
+    figure = Figure(figsize=(7.2, 1.5 + 0.32 * len(rows)), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))
+    for (column, (name, mark)), color in zip(COLUMNS_OF_SETS.items(), (GRAY, *COLORS[1:4], COLORS[0]), strict=True):
+        known = [(float(row[column]), place) for place, row in enumerate(rows) if row[column]]
+        size = 70 if column == "default" else 32
+        face = "none" if column == "default" else color
+        marked = {"color": color} if mark == "x" else {"edgecolors": color, "facecolors": face}
+        left.scatter(*zip(*known, strict=True), s=size, marker=mark, linewidths=1.6, label=name, zorder=2, **marked)
+    for place, row in enumerate(rows):
+        half = float(row["default - plain loop ±"] or 0)
+        mean = float(row["default - plain loop"])
+        right.errorbar(mean, place, xerr=half or None, fmt="o", color=COLORS[0], markersize=5, elinewidth=2)
+    right.axvline(0, color=GRAY, linewidth=1, linestyle=":")
+    left.set_xlabel("MAP@R", fontsize=9)
+    right.set_xlabel("MAP@R of the default - plain loop", fontsize=9)
+    left.set_yticks(range(len(rows)), [row["set"] for row in rows])
+    for axes in (left, right):
+        axes.tick_params(colors=GRAY, labelsize=9)
+        axes.grid(axis="x", alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.patch.set_alpha(0.0)
+    figure.legend(*left.get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False, fontsize=9)
+    return figure
+
+
+def map_against_bytes() -> Figure:
+    """The MAP@R of each way to store embeddings against the bytes that the search reads."""
+    tables: dict[str, list[dict[str, str]]] = {}
+    for row in rows_of("storage"):
+        tables.setdefault(row["storage"], []).append(row)
+    figure = Figure(figsize=(7.2, 3.8), layout="constrained")
+    axes = figure.subplots()
+    for (storage, rows), color in zip(tables.items(), COLORS, strict=False):
+        sizes = [float(row["bytes searched"]) for row in rows]
+        means = [float(row["MAP@R"]) for row in rows]
+        halves = [float(row.get("MAP@R ±") or 0) for row in rows]
+        axes.errorbar(sizes, means, yerr=halves, color=color, marker="o", markersize=5, elinewidth=2, label=storage)
+    axes.set(xscale="log", xlabel="bytes of an embedding that the search reads", ylabel="MAP@R")
+    axes.set_xticks([2, 4, 8, 16, 32, 64, 128, 256], ["2", "4", "8", "16", "32", "64", "128", "256"])
+    axes.minorticks_off()
+    axes.legend(frameon=False, fontsize=9)
+    axes.tick_params(colors=GRAY)
+    axes.grid(axis="y", alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
     axes.patch.set_alpha(0.0)
     return figure
@@ -470,9 +532,11 @@ def sharded_by_fsdp2() -> Figure:
 FIGURES = {
     "which_loss": which_loss,
     "which_learner": which_learner,
-    "gains_of_families": gains_of_families,
+    "gain_against_time": gain_against_time,
     "losses_compared": losses_compared,
     "times_of_losses": times_of_losses,
+    "ladder_of_sets": ladder_of_sets,
+    "map_against_bytes": map_against_bytes,
     "products": products,
     "rungs": rungs,
     "before_and_after": before_and_after,

@@ -7,9 +7,11 @@ import pytest
 
 pytest.importorskip("torch")
 
-from nearfar.data import open_dataset, open_task
+from nearfar.data import open_dataset, open_items, open_task
+from nearfar.models import load
 from nearfar.train import TrainConfig, train
 from nearfar.train.estimator import DeepMetric
+from nearfar.workflows.fitting import fit
 
 from .commands import run
 
@@ -167,3 +169,75 @@ def test_the_name_is_a_setting_of_runs(tables):
     assert run.config.label == "species"
     with pytest.raises(ValueError, match="settings: 'label' applies only to runs in a folder"):
         DeepMetric(settings={"label": "species"}).fit(np.eye(4), [0, 0, 1, 1])
+
+
+@pytest.fixture(scope="module", params=["numbers", "cells", "run"])
+def learned(request, tmp_path_factory):
+    """A table whose classes stand in `species` and names in `code`, and a model that was fitted on it by these."""
+    home = tmp_path_factory.mktemp(request.param)
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(6), 4)
+    X = rng.normal(size=(6, 3))[y] + 0.3 * rng.normal(size=(24, 3))
+    shop = [f",{'ab'[c % 2]}" if request.param == "cells" else "" for c in y]
+    lines = [f"a,b,label,species,code{',shop' if shop[0] else ''}"]
+    rows = zip(X, y, shop, strict=True)
+    lines += [f"{a:.4f},{b:.4f},{c:.4f},kind{kind},row-{i}{more}" for i, ((a, b, c), kind, more) in enumerate(rows)]
+    table = home / "table.csv"
+    table.write_text("\n".join(lines) + "\n")
+    columns = {"label": "species", "name": "code"}
+    if request.param == "run":
+        config = TrainConfig.of(data=str(table), steps=2, batch_size=8, validation=0.0, **columns)
+        train(config, home / "model", progress=False)
+        return home / "model", table
+    fit(str(table), "RCA()", home / "model.safetensors", **columns)
+    return home / "model.safetensors", table
+
+
+GIVEN = ["--label", "species", "--name", "code"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["evaluate", "MODEL", "TABLE", "--all", "--no-clustering"],
+        ["evaluate", "MODEL", "TABLE", "--all", "--protocol", "few-shot", "--ways", "3", "--queries", "2"],
+        ["embed", "MODEL", "TABLE", "-o", "OUT.npz"],
+        ["embed", "MODEL", "TABLE", "-o", "OUT"],
+        ["index", "MODEL", "TABLE", "-o", "OUT.index"],
+        ["suspects", "MODEL", "TABLE"],
+        ["duplicates", "MODEL", "TABLE"],
+        ["groups", "MODEL", "TABLE", "-o", "OUT.csv"],
+        ["label-next", "MODEL", "TABLE", "-k", "3", "-o", "OUT.csv"],
+    ],
+    ids=lambda words: f"{words[0]}{words[-2] if words[0] == 'embed' else ''}",
+)
+def test_a_model_remembers_the_columns_that_it_was_fitted_by(words, learned, capsys, monkeypatch, tmp_path):
+    model, table = learned
+    told = []
+    for place, given in ((tmp_path / "one", GIVEN), (tmp_path / "two", [])):
+        place.mkdir()
+        stands_for = {"MODEL": str(model), "TABLE": str(table)}
+        words_there = [stands_for.get(word, word.replace("OUT", str(place / "out"))) for word in words]
+        code, out, err = run(capsys, monkeypatch, *words_there, *given)
+        assert code == 0, err
+        told.append((out + err).replace(str(place), ""))
+        for path in place.iterdir():
+            if path.suffix not in (".index", ".csv"):
+                assert open_items(path).names[0].startswith("row-")
+    assert told[0] == told[1]
+
+
+def test_queries_are_read_by_the_columns_of_the_model(learned, capsys, monkeypatch, tmp_path):
+    model, table = learned
+    index = table.parent / "rows.index"
+    run(capsys, monkeypatch, "index", model, table, "-o", index)
+    words = ["search", index, table, "-k", "1"]
+    code, out, err = run(capsys, monkeypatch, *words)
+    assert code == 0, err
+    assert out.split()[:5] == ["row-0", "1", "0", "kind0", "row-0"]
+    assert (code, out, err) == run(capsys, monkeypatch, *words, *GIVEN)
+    run(capsys, monkeypatch, *words, "-o", tmp_path / "hits.html")
+    assert (tmp_path / "hits.html").read_text().count("<img") == 2 * 24  # the rows are found again, and drawn
+    rows = load(model).embed(str(table))
+    items = open_items(table, label="species", name="code", takes=load(model).takes)
+    assert np.array_equal(rows, load(model).embed(items))

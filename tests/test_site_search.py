@@ -57,14 +57,17 @@ PHRASES = {
     "vulnerability": "security",
     "security": "security",
     "which loss": "objectives",
-    "own loss": "objectives",
+    "own loss": "own_loss",
+    "own training loop": "own_loop",
+    "what a run keeps": "keeping",
+    "choose settings": "settings",
     "miner": "objectives",
-    "which learner": "which",
-    "fine-tuning": "training",
-    "pretrained weights": "training",
+    "which learner": "learners",
+    "fine-tuning": "pretrained",
+    "pretrained weights": "pretrained",
     "resume": "training",
-    "onnx export": "training",
-    "shell completion": "training",
+    "onnx export": "export",
+    "shell completion": "commands",
     "several gpus": "gpus",
     "threshold": "evaluation",
     "verification": "evaluation",
@@ -85,7 +88,7 @@ PHRASES = {
 def words_of(text):
     """Return the words of a text without endings, roughly as the index of Sphinx has them."""
     words = re.findall(r"\w+", text.lower())
-    return {re.sub(r"(ies|y)$", "i", re.sub(r"(ing|ed|es|s|e)$", "", word)) for word in words if word not in STOP}
+    return {re.sub(r"(ies|y)$", "i", re.sub(r"(ing|ed|es|(?<!s)s|e)$", "", word)) for word in words if word not in STOP}
 
 
 @cache

@@ -113,6 +113,20 @@ UNUSED = {  # by the library: for its users
     "deep.proxies.sampled_classes",
     "deep.proxies.sharded_classes",
 }
+# modules of train that replace a config by one with other settings, and why; all others take it as it is
+OTHER_TRAININGS = {
+    "train.compare": "a training for each objective, setting and seed, on the same test classes",
+    "train.encoder": "a network that is not trained, whose weights decide its settings",
+    "train.final": "a training on all classes, with the settings of a run",
+    "train.loading": "the network of a checkpoint, if it is none that the run has trained",
+    "train.mirroring": "features of the trunk, which the plan has not, decide whether images are mirrored",
+    "train.papers.paper_tables": "a training for each row and seed",
+    "train.rungs.ladder": "a training for each rung",
+    "train.rungs.untrained": "networks that are not trained, beside the one that is",
+    "train.settle": "settles: nothing is replaced after its plan",
+    "train.timing.forecast": "a training of a few batches",
+    "train.timing.time_plan": "settings with which a training ends in time",
+}
 # classes that share their name with another, and why
 SAME_NAME = {
     "Comparison": "of a batch with a reference, and `nearfar.report.Comparison` of objectives",
@@ -220,6 +234,12 @@ def test_a_module_lives_where_its_users_are(module):
         assert home in (min(branches), "numerics", "neighbors"), f"families of {min(branches)} share {module}"
     else:
         assert room_of(module) in ("numerics", "neighbors"), f"{sorted(branches)} share {module}"
+
+
+def test_a_config_is_replaced_only_for_another_training():
+    """What travels from a plan to the end of a run are the settings that were settled once."""
+    found = {module for module in PATHS if room_of(module) == "train" and measure.replaced(parsed(PATHS[module]))}
+    assert found == OTHER_TRAININGS.keys(), "settle it in src/nearfar/train/settle.py, or pass what differs"
 
 
 def test_what_is_misplaced_exists():

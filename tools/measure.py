@@ -310,6 +310,12 @@ def circles(graph: dict[str, set[str]]) -> list[set[str]]:
     return [set(group) for group in groups if group]
 
 
+def replaced(tree: ast.Module) -> list[ast.Call]:
+    """Return where a config is replaced by one with other settings. `replace` of texts and files names no argument."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
+    return [node for node in calls if ast.unparse(node.func).endswith(".replace") and not node.args]
+
+
 def print_house() -> None:
     """Print how the modules of nearfar depend on each other."""
     paths = {module_name(path): path for path in source_files(PACKAGE)}
@@ -329,13 +335,7 @@ def print_house() -> None:
     functions = Counter(
         name for tree in trees.values() for name in {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}
     )
-    changed = [
-        node
-        for module, tree in trees.items()
-        for node in ast.walk(tree)
-        if module.startswith("nearfar.train") and isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
-        if node.func.attr == "replace" and "config" in ast.unparse(node.func.value)
-    ]
+    changed = [node for module, tree in trees.items() if module.startswith("nearfar.train") for node in replaced(tree)]
     cli = {module for module in paths if module.startswith("nearfar.cli")}
     figures = {
         "lines of src": sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths.values()),

@@ -12,7 +12,7 @@ COMMAND = re.compile(r"nearfar ([a-z]+)(?= |$)")
 COMMON = {"embed", "evaluate", "interval", "open", "search", "compare", "report", "fit", "load", "train", "cluster"}
 """Public functions whose names are also words, options or commands: they are linked where they are called."""
 
-DRAWINGS = ("which_loss", "which_learner", "gains_of_families", "losses_compared")
+DRAWINGS = ("which_loss", "which_learner", "gain_against_time", "losses_compared")
 """Drawings that are put into the page itself, so that the names of methods in them are links."""
 
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from commands import commands_page
 from generate import FAMILIES
+from measured import rows_of, shown
 
 import nearfar
 from nearfar.catalog import METHODS, Method
@@ -111,27 +112,32 @@ X, y = load_iris(return_X_y=True)
 metric = {made}.fit(X[::3], y[::3])
 print(metric.pair_distance(X[[[0, 1], [0, 149]]]).round(2))  # two rows of one class, and of two classes
 """
-MEASURED = (  # page, heading of the section, the sentence; a number in braces is a cell of the method's row
+MEASURED = (  # table, page, heading of the section, the sentence; words in braces are columns of the method's row
     (
-        "which",
+        "learners",
+        "results_tables",
         "All learners",
-        "On eleven tables, its 3-NN accuracy differs from that of the plain distance by {1} points on average, {2} on "
-        "the worst and {3} on the best table.",
+        "On {tables} tables, its 3-NN accuracy differs from that of the plain distance by {mean} points on average, "
+        "{worst} on the worst and {best} on the best table.",
     ),
     (
-        "results",
+        "losses_omniglot",
+        "results_scratch",
         "Every loss with default settings on Omniglot",
-        "On unseen characters of Omniglot, after 10 epochs with default settings: Recall@1 {2}, MAP@R {3}.",
+        "On unseen characters of Omniglot, after 10 epochs with default settings: Recall@1 {Recall@1}, MAP@R {MAP@R}.",
     ),
     (
-        "results",
+        "losses_frozen",
+        "results_pretrained",
         "Every loss on frozen features of photos",
-        "As a linear layer on frozen features of photos: Recall@1 {1}, MAP@R {2} (0.409 for a closed-form whitening).",
+        "As a linear layer on frozen features of photos: Recall@1 {Recall@1}, MAP@R {MAP@R} (0.409 for a closed-form "
+        "whitening).",
     ),
     (
-        "results",
+        "learners_photos",
+        "results_tables",
         "Learners on photos of unseen products",
-        "On photos of unseen products: MAP@R {1}, Recall@1 {3} (0.307 and 0.955 without learning).",
+        "On photos of unseen products: MAP@R {MAP@R}, Recall@1 {Recall@1} (0.307 and 0.955 without learning).",
     ),
 )
 BATCH = """
@@ -196,7 +202,7 @@ def write(folder: Path, captions: dict[str, str] | None = None) -> None:
     folder.mkdir(exist_ok=True)
     about_methods = method_pages()
     works = tomllib.loads((DOCS / "citations.toml").read_text(encoding="utf-8"))
-    rows = [(section, table_rows(*section[:2])) for section in MEASURED]
+    rows = [(section[1:], table_rows(section[0])) for section in MEASURED]
     captions = captions or {}
     families = {title: [m for m in METHODS if m.home == home] for home, title in FAMILIES.items()}
     pages = {slug(title): family_page(title, methods) for title, methods in families.items() if methods}
@@ -256,29 +262,32 @@ def family_page(title: str, methods: list[Method]) -> str:
     return "\n".join(lines)
 
 
-def table_rows(page: str, heading: str) -> dict[str, list[str]]:
-    """Read the rows of the first table of a section, by the name in their first cell.
+def table_rows(table: str) -> dict[str, dict[str, str]]:
+    """Return the rows of a table of results by the method in their first column.
 
-    A row of a name with settings, such as `TripletLoss(margin=0.1)`, is left out.
+    A row of a method with settings, such as `TripletLoss(margin=0.1)`, is left out.
     """
-    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
-    section = re.split(rf"^#+ {re.escape(heading)}$", text, flags=re.M)[1]
-    rows: dict[str, list[str]] = {}
-    for line in re.split(r"^#", section, flags=re.M)[0].splitlines():
-        named = re.match(r"\| `(\w+)(?:\(\))?`", line)
+    rows: dict[str, dict[str, str]] = {}
+    for row in shown(rows_of(table)):
+        named = re.fullmatch(r"`(\w+)(?:\(\))?`", next(iter(row.values())))
         if named:
-            rows.setdefault(named[1], [cell.strip() for cell in line.strip("|").split("|")])
+            rows.setdefault(named[1], row)
     return rows
 
 
-def measured(name: str, rows: list[tuple[tuple[str, str, str], dict[str, list[str]]]]) -> list[str]:
-    """Return a sentence for each table of results that has a row of the method, with a link to the table."""
+def measured(name: str, rows: list[tuple[tuple[str, str, str], dict[str, dict[str, str]]]]) -> list[str]:
+    """Return a sentence for each table of results that has a row of the method, with a link to its section."""
     lines = []
     for (page, heading, sentence), cells in rows:
         if name in cells:
             anchor = heading.lower().replace(" ", "-")
-            lines.append(f"- {sentence.format(*cells[name])} `{heading} <../{page}.html#{anchor}>`__")
+            lines.append(f"- {filled(sentence, cells[name])} `{heading} <../{page}.html#{anchor}>`__")
     return lines
+
+
+def filled(sentence: str, row: dict[str, str]) -> str:
+    """Write the cells of a row into a sentence, where it has their columns in braces."""
+    return re.sub(r"\{([^}]+)\}", lambda column: row[column[1]], sentence)
 
 
 def citation(paper: str, work: str) -> str:
@@ -525,7 +534,7 @@ def index_page(families: dict[str, list[Method]]) -> str:
     lines += ["Each method has a page with its formula, when to use it, an example, its settings and its paper.", ""]
     lines += [
         "To choose one, read `Which loss <../objectives.html#which-loss>`__ or",
-        "`Which learner <../which.html>`__.",
+        "`Which learner <../learners.html#which-learner-to-start-with>`__.",
         "",
     ]
     for title, methods in families.items():

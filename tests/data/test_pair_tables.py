@@ -10,6 +10,7 @@ from nearfar.data.open import read_levels, with_pairs
 from nearfar.data.readers.pair_tables import listed_in
 from nearfar.data.readers.texts import first_words
 from nearfar.io.cells import write_table
+from nearfar.workflows.verification import read_pair_list
 
 
 def write(path, *lines):
@@ -151,12 +152,25 @@ def test_parts_of_pairs_that_cannot_be_are_one_line(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "head", ["question1,question2,is_duplicate", "sentence1,sentence2,label", "text1,text2,similar"]
+    "head",
+    ["question1,question2,is_duplicate", "sentence1,sentence2,label", "text1,text2,similar", "left,right,same"],
 )
 def test_a_pair_is_similar_as_its_column_says_and_other_columns_are_named(tmp_path, head):
     items = open_items(str(write(tmp_path / "q.csv", f"{head},id", "a b,c d,1,7", "a b,e f,0,8")))
     assert [*known(items).values()] == [1, 0]
     assert "columns not used: id" in " ".join(items.notes)
+
+
+@pytest.mark.parametrize("head", ["left,right,same", "text1,text2,similar", "question1,question2,is_duplicate"])
+def test_verification_reads_every_table_of_pairs(head, tmp_path):
+    found = read_pair_list(write(tmp_path / "p.csv", head, "a,b,1", "a,c,0"))
+    assert [(pair.left, pair.right, pair.same) for pair in found.pairs] == [("a", "b", True), ("a", "c", False)]
+    with pytest.raises(ValueError, match=r"line 2: .*expected 1 or 0, got 'perhaps'"):
+        read_pair_list(write(tmp_path / "p.csv", head, "a,b,perhaps"))
+
+
+def test_left_and_right_without_same_are_features(tmp_path):
+    assert open_items(str(write(tmp_path / "t.csv", "left,right,label", "1,2,a", "3,4,b"))).kind == "row"
 
 
 def test_names_of_texts_survive_a_table(tmp_path):

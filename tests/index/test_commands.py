@@ -502,13 +502,29 @@ def test_two_different_rows_for_an_item_are_refused_and_change_nothing(column, c
         assert store.get(["a", "b"]).columns["price"].tolist() == [1, 2]
 
 
-def test_names_that_recur_in_a_table_are_refused_with_what_to_do(capsys, monkeypatch, tmp_path):
+@pytest.mark.parametrize("column", ["name", "text"])
+def test_names_that_recur_in_a_table_name_no_rows(column, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    Path("people.csv").write_text("name,height,age\nAnn,1,2\nBob,3,1\nAnn,3,4\n")
-    words = ["index", "people.csv", "-o", "x.index"]
-    code, _, err = run(capsys, monkeypatch, *words)
-    assert (code, "names: 'Ann' occurs more than once (1 such name)" in err) == (2, True)
-    assert "--name COLUMN" in err
+    Path("people.csv").write_text(f"{column},height,age,code,label\nAnn,1,2,7,x\nBob,3,1,8,y\nAnn,3,4,9,z\n")
+    code, out, err = run(capsys, monkeypatch, "index", "people.csv", "-o", "x.index")
+    assert (code, f"column '{column}' cannot name the rows: 'Ann' is in rows 1 and 3" in out) == (0, True), err
+    with nearfar.index.open("x.index") as store:
+        assert store.get(["people[0]", "people[2]"]).labels.tolist() == ["x", "z"]
+    assert run(capsys, monkeypatch, "index", "people.csv", "-o", "y.index", "--name", "code")[0] == 0
+    with nearfar.index.open("y.index") as store:
+        assert store.get(["9"]).labels.tolist() == ["z"]
+
+
+def test_the_names_in_a_table_of_columns_are_kept_beside_another_key(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    np.savez("all.npz", embeddings=np.eye(3), names=["1", "2", "3"])
+    Path("products.csv").write_text("id,name,price\n1,milk,2\n2,bread,3\n")
+    words = ["index", "all.npz", "-o", "x.index", "--columns", "products.csv", "--name", "id"]
+    assert run(capsys, monkeypatch, *words)[0] == 0
+    with nearfar.index.open("x.index") as store:
+        assert store.column("display_name").tolist() == ["milk", "bread", ""]
+    code, out, _ = run(capsys, monkeypatch, "search", "x.index", "all.npz", "--where", 'display_name == "milk"')
+    assert (code, "milk" in out) == (0, True)
 
 
 def test_a_table_of_columns_may_lack_vectors_and_categories(capsys, monkeypatch, tmp_path):

@@ -107,7 +107,7 @@ def test_images_are_served_as_the_documentation_says(settings, tmp_path, monkeyp
     )
     train(config, tmp_path / "run", progress=False)
     export.export_run(tmp_path / "run", "photos.onnx")
-    page = (Path(__file__).parents[2] / "docs/training.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/export.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", page, re.S)
     (embedder,) = (block for block in blocks if "photos.onnx" in block)
     (server,) = (block for block in blocks if "photos.npz" in block)
@@ -156,7 +156,7 @@ def test_texts_are_embedded_as_the_documentation_says(runs, tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     export.export_run(runs / "texts", "texts.onnx")
     assert {file.name for file in tmp_path.iterdir()} == {"texts.onnx", "texts.tokenizer.json"}
-    page = (Path(__file__).parents[2] / "docs/training.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/export.md").read_text()
     (code,) = (block for block in re.findall(r"```python\n(.*?)```", page, re.S) if "texts.onnx" in block)
     served = {}
     exec(code, served)

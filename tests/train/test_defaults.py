@@ -57,7 +57,7 @@ def settled(asked: TrainConfig) -> tuple[Task, TrainConfig]:
 
 def test_the_documentation_lists_the_trunks_to_choose_from():
     """In their order, each in a row of one table, with those of texts."""
-    page = (Path(__file__).parents[2] / "docs" / "training.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "pretrained.md").read_text()
     rows = re.findall(r"^\| .*? ?\| `(\S+)` \| (.*) \|$", page[page.index("(`--trunk auto`)") :], re.MULTILINE)
     listed = [name for name, _ in rows][: len(defaults.PHOTO_TRUNKS) + len(TEXT_TRUNKS) + 2]
     assert listed == [*(f"timm:{name}" for name in defaults.PHOTO_TRUNKS), *TEXT_TRUNKS, "conv4", "mlp"]

@@ -10,6 +10,7 @@ from PIL import Image
 from nearfar import expressions
 from nearfar.io.formats import Reader
 from nearfar.train import TrainConfig, evaluate_run, task, train
+from nearfar.train import settle as settling
 from nearfar.train.compare import train_and_compare
 from nearfar.train.final import train_final
 from nearfar.train.rungs import climbing
@@ -94,13 +95,16 @@ COMMANDS = {
     "compare": lambda config, out: train_and_compare(config, ["TripletLoss()", "SupConLoss()"], [0], out),
     "train on all classes": train_and_train_on_all_classes,
 }
+SETTLED = {"train": 1, "train --minutes": 2}  # before batches are timed, and with the length that these allow
 COUNTED: Counter[str] = Counter()
 
 
-@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
-def test_a_command_reads_its_data_once_and_parses_each_text_once(command, data, monkeypatch):
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_reads_its_data_once_and_parses_each_text_once(name, data, monkeypatch):
     read = Reader.read
     begin = expressions.Parser.__init__
+    check = settling.check_data
+    settled = []
 
     def read_counted(reader, source, **how):
         COUNTED[str(source)] += 1
@@ -110,6 +114,11 @@ def test_a_command_reads_its_data_once_and_parses_each_text_once(command, data, 
         COUNTED[text] += 1
         begin(parser, text, expected)
 
+    def check_counted(config, task):
+        settled.append(config)
+        check(config, task)
+
+    monkeypatch.setattr(settling, "check_data", check_counted)
     monkeypatch.setattr(Reader, "read", read_counted)
     monkeypatch.setattr(expressions.Parser, "__init__", begin_counted)
     monkeypatch.setattr(climbing, "ASKED_SPLITS", 1)
@@ -121,6 +130,7 @@ def test_a_command_reads_its_data_once_and_parses_each_text_once(command, data, 
     )
     expressions._kept_tree.cache_clear()
     COUNTED.clear()
-    command(config, data / "out")
+    COMMANDS[name](config, data / "out")
+    assert len(settled) == SETTLED.get(name, len(settled))
     assert COUNTED["rows.npz"] == 1
     assert {text: count for text, count in COUNTED.items() if count > 1} == {}

@@ -165,7 +165,7 @@ def test_too_little_time_is_one_line_with_what_is_possible():
 
 def test_nothing_is_left_where_the_time_is_too_short(rows, tmp_path, monkeypatch):
     slow = speed(1000.0, item=10.0)
-    monkeypatch.setattr(plan, "measure", lambda *_: (slow, 1))
+    monkeypatch.setattr(plan, "measure", lambda *_, **sizes: (slow, 1))
     with pytest.raises(TrainError, match=r"^minutes: 4 are too few for 48 rows: .*$"):
         train(rows, tmp_path / "run", minutes=TimeLimit(4, Clock()), progress=False)
     assert [path.name for path in tmp_path.iterdir()] == ["rows.npz"]
@@ -173,7 +173,7 @@ def test_nothing_is_left_where_the_time_is_too_short(rows, tmp_path, monkeypatch
 
 def test_a_machine_that_becomes_slower_ends_the_training_with_the_best_checkpoint(rows, tmp_path, monkeypatch, capsys):
     clock = Clock()
-    monkeypatch.setattr(plan, "measure", lambda *_: (speed(0.01, item=0.0), 2))
+    monkeypatch.setattr(plan, "measure", lambda *_, **sizes: (speed(0.01, item=0.0), 2))
     found = train(rows, tmp_path / "run", minutes=TimeLimit(0.5, clock), watchers=[Ticking(clock, 5.0)])
     # after 30 s less what is kept for the scores, which are expected to take longer, too
     assert found.step == 5
@@ -185,7 +185,7 @@ def test_a_machine_that_becomes_slower_ends_the_training_with_the_best_checkpoin
 
 def test_a_machine_that_stays_as_fast_trains_all_planned_batches(rows, tmp_path, monkeypatch, capsys):
     clock = Clock()
-    monkeypatch.setattr(plan, "measure", lambda *_: (speed(1.0, item=0.0), 2))
+    monkeypatch.setattr(plan, "measure", lambda *_, **sizes: (speed(1.0, item=0.0), 2))
     found = train(rows, tmp_path / "run", minutes=TimeLimit(0.5, clock), watchers=[Ticking(clock, 1.0)])
     assert found.step == found.config.steps > 10
     err = capsys.readouterr().err
@@ -211,10 +211,10 @@ def test_batches_are_timed_without_the_first_and_without_other_epochs():
 
 def test_a_trial_leaves_nothing_and_counts_the_batches_of_a_pass(rows, tmp_path):
     settled = plan.settle(rows)
-    found, batches = plan.measure(rows, settled.task, TimeLimit(0.01), None)
+    found, batches = plan.measure(settled, TimeLimit(0.01))
     assert all(value >= 0 for value in found)
     assert found.batch > 0
-    assert batches == len(plan.build(settled.config).data.sampler)
+    assert batches == len(plan.build_loop(settled).data.sampler)
     assert [path.name for path in tmp_path.iterdir()] == ["rows.npz"]
 
 
@@ -272,8 +272,8 @@ def test_features_are_those_of_large_images_where_the_training_has_no_time_for_t
     task = Task("photos", items, items.subset(np.arange(80)), test=items, gallery=None, protocol="")
     settled = photos(keep="best")
 
-    def measured(config, *_):
-        share = ((config.image_size or 224) / 224) ** 2
+    def measured(*_, image_size=224, **sizes):
+        share = (image_size / 224) ** 2
         return speed(20.0 * share, item=0.1 * share), 5
 
     monkeypatch.setattr(plan, "settle", lambda config, start: Plan(config, settled, task))
@@ -308,17 +308,17 @@ def test_a_smaller_image_size_is_timed_only_where_that_is_quick(seconds, timings
     settled = photos()
     timed = []
 
-    def measured(config, *_):
+    def measured(*_, image_size=224, **sizes):
         clock.now += seconds
-        timed.append(config.image_size)
-        share = ((config.image_size or 224) / 224) ** 2
+        timed.append(image_size)
+        share = (image_size / 224) ** 2
         return speed(60.0 * share), 2
 
     monkeypatch.setattr(plan, "settle", lambda config, start: Plan(config, settled, task))
     monkeypatch.setattr(plan, "measure", measured)
     found = plan.plan_training(TrainConfig.of(data="photos"), TimeLimit(4, clock))
     assert 96 <= found.config.image_size < 224
-    assert timed == [None, found.config.image_size][:timings]
+    assert timed == [224, found.config.image_size][:timings]
 
 
 def test_time_is_kept_for_choosing_a_closed_form_of_features_and_for_mirrored_images():
@@ -365,7 +365,7 @@ def test_a_run_without_time_for_a_training_keeps_the_features_of_its_trunk(tmp_p
     save_file(make_trunk("conv4", (3, 16, 16)).state_dict(), tmp_path / "weights.safetensors")
     weights = str(tmp_path / "weights.safetensors")
     config = TrainConfig.of(data=str(tmp_path / "images.npz"), trunk="conv4", pretrained=weights, device="cpu")
-    monkeypatch.setattr(plan, "measure", lambda *_: (speed(3600.0), 2))
+    monkeypatch.setattr(plan, "measure", lambda *_, **sizes: (speed(3600.0), 2))
     made = train(config, tmp_path / "run", minutes=4)
     about = read_about(RunFolder(made.folder).best)
     assert (about["step"], about["kept"].partition("-")[0]) == (0, "frozen")
@@ -377,7 +377,7 @@ def test_a_run_without_time_for_a_training_keeps_the_features_of_its_trunk(tmp_p
     assert read_about(RunFolder(made.folder).best)["kept"].partition("-")[0] == "raw"
     with pytest.raises(TrainError, match="minutes: 4 are too few for 48 images"):
         train(config.replace(objective="SupConLoss()"), tmp_path / "named", minutes=4)
-    monkeypatch.setattr(plan, "measure", lambda *_: (speed(3600.0, item=60.0), 2))
+    monkeypatch.setattr(plan, "measure", lambda *_, **sizes: (speed(3600.0, item=60.0), 2))
     with pytest.raises(TrainError, match="minutes: 4 are too few for 48 images"):
         train(config, tmp_path / "slow", minutes=4)
     assert not (tmp_path / "named").exists()

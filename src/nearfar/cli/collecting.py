@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -12,9 +13,6 @@ from ..trust import trusting
 from .encoding import say
 from .options import FOUND, RUN, DistanceName, ItemOptions, Overwrite, Trust
 from .outputs import check_page_or_table, remark_outside
-
-if TYPE_CHECKING:
-    from ..models.embedded import Selection
 
 Compared = Annotated[
     DistanceName | None,
@@ -73,25 +71,12 @@ def duplicates(
         the column decision, or to an .html page with their pictures side by side. `nearfar suspects --decided` takes
         the table.
     """
-    check_counts({"-k": k})
-    if out is not None:
-        check_page_or_table(out, overwrite=overwrite)
+    check_given({"-k": k}, out, overwrite=overwrite)
     from ..workflows import duplicates as find_duplicates
 
-    with images_from(*items.images), trusting(*trust):
-        say(
-            find_duplicates(
-                source,
-                data,
-                out,
-                selection_of(items),
-                within=within,
-                k=k,
-                group_by=group_by,
-                distance=distance,
-                on_outside=remark_outside,
-            )
-        )
+    say_found(
+        find_duplicates, source, data, out, items, trust, within=within, k=k, group_by=group_by, distance=distance
+    )
 
 
 def groups(
@@ -124,25 +109,10 @@ def groups(
         Write the items of the groups to a .csv (name, path or text, label), in which you can rename and merge labels,
         and which `nearfar train` reads; or to an .html page with their pictures.
     """
-    check_counts({"-k": k, "--most": most})
-    if out is not None:
-        check_page_or_table(out, overwrite=overwrite)
+    check_given({"-k": k, "--most": most}, out, overwrite=overwrite)
     from ..workflows import groups as propose_groups
 
-    with images_from(*items.images), trusting(*trust):
-        say(
-            propose_groups(
-                source,
-                data,
-                out,
-                selection_of(items),
-                within=within,
-                most=most,
-                k=k,
-                distance=distance,
-                on_outside=remark_outside,
-            )
-        )
+    say_found(propose_groups, source, data, out, items, trust, within=within, most=most, k=k, distance=distance)
 
 
 def label_next(
@@ -176,36 +146,33 @@ def label_next(
         Write the items to a .csv (name, path or text, an empty label, and the label of the nearest labeled item), which
         `nearfar train` reads once you have filled in the labels; or to an .html page with their pictures.
     """
-    check_counts({"-k": k})
-    if out is not None:
-        check_page_or_table(out, overwrite=overwrite)
+    check_given({"-k": k}, out, overwrite=overwrite)
     from ..workflows import label_next as choose
 
-    with images_from(*items.images), trusting(*trust):
-        say(
-            choose(
-                source,
-                data,
-                out,
-                selection_of(items),
-                k=k,
-                by=by,
-                labeled=labeled,
-                distance=distance,
-                on_outside=remark_outside,
-            )
-        )
+    say_found(choose, source, data, out, items, trust, k=k, by=by, labeled=labeled, distance=distance)
 
 
-def selection_of(items: ItemOptions) -> Selection:
-    """Return which items are embedded."""
+def say_found(
+    find: Callable[..., str],
+    source: Path,
+    data: str | None,
+    out: Path | None,
+    items: ItemOptions,
+    trust: tuple[str, ...],
+    **how: Any,
+) -> None:
+    """Print what one of these commands finds in a collection, or among items that are embedded."""
     from ..models.embedded import Selection
 
-    return Selection(label=items.label, name=items.name, skip_bad=items.skip_bad)
+    selection = Selection(label=items.label, name=items.name, skip_bad=items.skip_bad)
+    with images_from(*items.images), trusting(*trust):
+        say(find(source, data, out, selection, on_outside=remark_outside, **how))
 
 
-def check_counts(counts: dict[str, int | None]) -> None:
-    """Refuse numbers below 1."""
+def check_given(counts: dict[str, int | None], out: Path | None, *, overwrite: bool) -> None:
+    """Refuse numbers below 1, and a file that cannot be written."""
     for option, count in counts.items():
         if count is not None and count < 1:
             raise ValueError(f"{option}: expected 1 or more, got {count}")
+    if out is not None:
+        check_page_or_table(out, overwrite=overwrite)

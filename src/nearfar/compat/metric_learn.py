@@ -892,6 +892,7 @@ class LSML_Supervised(LSMLSettings, DrawingLearner):
         if self.weights is None:
             return super().fit(X, y)
         X, y = self._rows(X, y)
+        # drawn here, as the learner would draw them, because each weight belongs to one of them
         labels = checks.encode(y)[1]
         drawn = constraints.quadruplets_from_labels(labels, self.n_constraints, self.random_state)
         weights = constraints.check_weights(self.weights, len(drawn), "weights")

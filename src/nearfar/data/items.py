@@ -360,8 +360,8 @@ class NamedReader:
         Name of each item.
     sources : sequence of str
         Sources from which `open_items` opened the items; opened again if a name is not a path.
-    labels : mapping of str to str
-        Column of the classes in tables among the sources, if it was named.
+    columns : mapping of str to mapping
+        Columns `label` and `name` of tables among the sources, if they were named.
     folder : path
         Folder to which relative paths refer. By default, the current one.
     below : path, optional
@@ -373,13 +373,13 @@ class NamedReader:
         self,
         names: Sequence[str],
         sources: Sequence[str] = (),
-        labels: Mapping[str, str] = MappingProxyType({}),
+        columns: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
         folder: str | Path = "",
         below: str | Path | None = None,
     ) -> None:
         self.names = names
         self.sources = sources
-        self.labels = labels
+        self.columns = columns
         self.folder = Path(folder)
         self._files = FolderFiles(os.path.abspath(folder if below is None else below))
         self._archives: dict[str, Files] = {}
@@ -459,7 +459,8 @@ class NamedReader:
                 place = inside if kind in ARCHIVES else there
                 if os.path.exists(place):  # a built-in set has no place
                     self._files.path(os.path.abspath(place))
-                items = open_items(there, label=self.labels.get(source))
+                columns: dict[str, Any] = {**self.columns.get(source, {})}
+                items = open_items(there, **columns)
             except DataError:
                 continue
             below = path.is_file() and items.kind in ("image", "sound")  # in an index, these names include the folder

@@ -74,7 +74,7 @@ def split_episode(items: Tensor, labels: Tensor, n_way: int, k_shot: int) -> Epi
     whole = len(of_support) == n_way * k_shot and len(classes.unique()) == n_way
     if not whole or bool((of_support.view(n_way, k_shot) != classes[:, None]).any()):
         raise ValueError(f"labels: expected a support of {k_shot} samples of each of {n_way} classes, class by class")
-    same = labels[:, None] == classes
+    same = labels[:, None] == classes  # (n, N)
     if not bool(same.any(1).all()):
         raise ValueError("labels: a query is of none of the classes of the support")
     numbers = same.to(torch.uint8).argmax(1)

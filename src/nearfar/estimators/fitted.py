@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from .. import catalog
 from ..data.dataset import Dataset
 from ..data.items import as_items, flat_rows, is_numeric
+from ..data.table_columns import TableColumns, flaw_of_columns
 from ..io import tensor_file
 from ..io.training_marks import TrainingMarks
 from ..io.untrusted import parse_json
@@ -111,6 +112,11 @@ class Fitted(BaseEstimator):
         return self._training_marks
 
     @property
+    def table_columns(self) -> TableColumns:
+        """Columns of the classes and of the names in the table that it was fitted on."""
+        return TableColumns(**getattr(self, "table_columns_", {}))
+
+    @property
     def fingerprint(self) -> str:
         """Digest of settings and fitted arrays, the same for the learner that `load` restores."""
         check_is_fitted(self)
@@ -140,7 +146,7 @@ class Fitted(BaseEstimator):
         if is_numeric(items):
             return np.asarray(self.transform(items))
         with nameless():
-            rows = self.rows_of(as_items(items, self.takes))
+            rows = self.rows_of(as_items(items, self.takes, **self.table_columns.read(items)))
             return np.asarray(self.transform(flat_rows(rows, named_columns(self))))
 
     def pair_distance(self, pairs: AnyArray, X: AnyArray | None = None) -> AnyArray:
@@ -566,6 +572,8 @@ def _flaw_of_attributes(fitted: dict[str, Any]) -> str:
         return f"feature_names_in_ must be a list of text, got {quoted(names)}"
     if not isinstance(n, int) or n < 1:
         return f"n_features_in_ must be a number of features, got {quoted(n)}"
+    if flaw := flaw_of_columns(fitted.get("table_columns_", {})):
+        return flaw
     if "table_encoding_" in fitted:
         try:
             TableEncoder.restored(fitted["table_encoding_"])

@@ -103,8 +103,9 @@ def suspects(
 
     Notes
     -----
-    The settings of the models were chosen on photos of groceries with the features of one network; docs/results.md
-    reports how well it finds labels that were corrupted there. Memory: a few arrays of n x classes.
+    The settings of the models were chosen on photos of groceries with the features of one network;
+    docs/results_search.md reports how well it finds labels that were corrupted there. Memory: a few arrays of
+    n x classes.
 
     Examples
     --------

@@ -19,8 +19,8 @@ from ..io.formats import has_columns
 from ..io.sources import MODELS, SourceKind, absolute, kind_by_name, kind_of
 from ..io.uris import shown
 from ..models import Model, load
-from ..models.embedded import distance_of, recorded_distance, refuse_data, trained_columns
-from ..models.model import open_for
+from ..models.embedded import distance_of, recorded_distance, refuse_data
+from ..models.model import open_for, read_by
 from ..numerics.types import AnyArray
 from ..quoting import count_of, quoted
 from . import index_lock
@@ -30,15 +30,18 @@ from .paths import (
     GROUP,
     base_folder_metadata,
     base_folder_of,
+    columns_by_source,
     data_relative_to,
     form_in,
     forms_of,
-    labels_of,
     source_archives,
 )
 from .records import RESERVED, Records, missing, parsed_column, records_of
 from .searching import embedded_by, first_dims, has_same_content, names_relative_to_index
 from .stores import DIMS, MAPPED, THRESHOLD, Store, create, exists, open_store
+
+DISPLAY_NAME = "display_name"
+"""The column `name` of a table whose items are identified by another column."""
 
 
 def build(
@@ -230,7 +233,7 @@ def write_items(
     if not data:
         raise ValueError("DATA: expected the items to embed, for example a folder of images")
     # beside data without columns, `name` is a column of the table `columns` alone
-    read_as = trained_columns(model, data, label, name if columns is None or has_columns(data) else None)
+    read_as = read_by(model, data, label, name if columns is None or has_columns(data) else None)
     items = open_for(model, data, **read_as, skip_bad=skip_bad)
     names = names_relative_to_index(there.names if old is not None else None, home, items, data)
     if old is not None and items.unnamed:
@@ -248,7 +251,7 @@ def write_items(
     new_about = {
         **source_about,
         **base_folder_metadata(home, out),
-        **about_data(old_about, data_relative_to(data, home), read_as["label"]),
+        **about_data(old_about, data_relative_to(data, home), read_as),
     }
     if DIMS in dims_about:
         new_about[DIMS] = dims_about[DIMS]
@@ -283,7 +286,7 @@ def new_from_parts(folder: Path, out: Path, distance: str | None, about: Mapping
     """Make an index of a folder of embeddings, and return one line on it."""
     home = Path.cwd()
     made = {"source": "", "weights": "", **base_folder_metadata(home, out)}
-    about = {**made, **about_data({}, data_relative_to(str(folder), home), None), **about}
+    about = {**made, **about_data({}, data_relative_to(str(folder), home), {}), **about}
     known = distance or recorded_distance(folder) or "cosine"
     store = create_from_parts(folder, out, distance=known, about=about)
     return f"{shown(out)}: {store_summary(store)}; {count_of(store.count(), 'item')} embedded"
@@ -302,15 +305,16 @@ def change_store(store: Store, gone: Sequence[str], *, engine: str, about: Mappi
         store.change(engine=engine, about=about)
 
 
-def about_data(old: Mapping[str, str], data: str, label: str | None) -> dict[str, str]:
-    """Return the metadata of an index on its data, with one more source and the column of that source's labels."""
+def about_data(old: Mapping[str, str], data: str, read_as: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the metadata of an index on its data, with one more source and the columns by which that one is read."""
     sources = dict.fromkeys([*source_archives(old), data])
-    labels = labels_of(old)
-    if label:
-        labels = {**labels, data: label}
+    columns = columns_by_source(old)
+    named = {role: column for role, column in read_as.items() if column}
+    if named:
+        columns = {**columns, data: named}
     found = {"data": json.dumps([*sources])}
-    if labels:
-        found["label"] = json.dumps(labels)
+    if columns:
+        found["columns"] = json.dumps(columns)
     return found
 
 
@@ -523,7 +527,8 @@ def with_columns(store: Store, table: Path, gone: Sequence[str], home: Path, key
 def columns_of(table: Path, names: Sequence[str], home: Path, key: str | None = None) -> dict[str, AnyArray]:
     """Read columns for items from a table whose column `key` identifies the item of each row, as for `rows_for`.
 
-    Columns with a special meaning in tables of images (label, split, group, crop box) are left out.
+    Columns with a special meaning in tables of images (label, split, group, crop box) are left out. Beside another
+    `key`, a column `name` is kept as DISPLAY_NAME, because an index calls its items by `name`.
 
     Raises
     ------
@@ -535,8 +540,11 @@ def columns_of(table: Path, names: Sequence[str], home: Path, key: str | None = 
     others = (*RESERVED, *ABOUT, *LABELS, *SIDES, "path", "", key)
     found = {}
     for name, values in cells.items():
-        if name not in others and not PART.fullmatch(name):
-            found[name] = parsed_column([None if place is None else values[place] for place in places])
+        kept_as = name
+        if name == "name" and key not in (None, "name") and DISPLAY_NAME not in cells:
+            kept_as = DISPLAY_NAME
+        if kept_as not in others and not PART.fullmatch(name):
+            found[kept_as] = parsed_column([None if place is None else values[place] for place in places])
     if not found:
         raise ValueError(f"columns: {table}: expected further columns, got only {', '.join(cells)}")
     return found

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..data import Dataset
 from ..data.items import NamedReader
+from ..data.table_columns import flaw_of_columns
 from ..io.formats import ARCHIVES
 from ..io.untrusted import parse_json
 from ..io.uris import collection_name, is_address, shown
@@ -37,12 +38,12 @@ def source_archives(about: About) -> list[str]:
     return [str(source) for source in sources]
 
 
-def labels_of(about: About) -> dict[str, str]:
-    """Return the `label` of each table among the data, if it was given."""
-    labels = recorded(about, "label", "{}")
-    if not isinstance(labels, dict) or not all(isinstance(label, str) for label in labels.values()):
-        raise ValueError(f"the index is damaged: expected columns by data, got {quoted(labels)}; make the index again")
-    return labels
+def columns_by_source(about: About) -> dict[str, dict[str, str]]:
+    """Return the columns `label` and `name` by which each table among the data was read, if they were given."""
+    found = recorded(about, "columns", "{}")
+    if not isinstance(found, dict) or any(map(flaw_of_columns, found.values())):
+        raise ValueError(f"the index is damaged: expected columns by data, got {quoted(found)}; make the index again")
+    return found
 
 
 def recorded(about: About, key: str, default: str) -> Any:
@@ -133,7 +134,7 @@ def pictures_of(names: Sequence[str], about: About, file: Path) -> NamedReader:
     from ..data.items import NamedReader  # for start-up time
 
     below = Path.cwd() if is_address(file) else file.absolute().parent
-    return NamedReader(names, source_archives(about), labels_of(about), base_folder_of(about, file), below)
+    return NamedReader(names, source_archives(about), columns_by_source(about), base_folder_of(about, file), below)
 
 
 def why_outside(pictures: NamedReader) -> str:

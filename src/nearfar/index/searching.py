@@ -17,6 +17,7 @@ from ..data.readers.texts import text_items
 from ..io.sources import SourceKind, kind_by_name
 from ..io.uris import shown
 from ..models import Model, load
+from ..models.model import read_by
 from ..numerics.types import AnyArray, Bools, Ints
 from ..quoting import quoted
 from .adapter import QueryAdapter
@@ -204,7 +205,7 @@ def open_query(
         raise FileNotFoundError(f"QUERY: {query}: no such file")
     takes = ("row",) if model is None else model.takes
     try:
-        return as_items(query, takes, label=label, name=name, skip_bad=skip_bad)
+        return as_items(query, takes, **read_by(model, query, label, name), skip_bad=skip_bad)
     except FileNotFoundError as error:
         if Path(query).exists() or "image" not in takes:
             raise

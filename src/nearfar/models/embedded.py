@@ -19,6 +19,7 @@ from ..data.open import match_classes, of_classes, open_source, read_levels, sam
 from ..data.readers.arrays import UNNAMED, read_arrays, read_gallery
 from ..data.readers.manifest import read_columns
 from ..data.readers.texts import text_items
+from ..data.table_columns import names_table
 from ..estimators.fitted import named_columns, nameless
 from ..io.atomic_files import atomic_write
 from ..io.formats import is_table
@@ -168,7 +169,8 @@ def embed_source(
         models = {path: load(path) for path in dict.fromkeys((source, *selection.unseen_by))}
         model = models[source]
         learned = {name_of(path): models[path].trained_on for path in selection.unseen_by}
-        selection = replace(selection, **trained_columns(model, selection.data, selection.label, selection.name))
+        columns = model.table_columns.read(selection.data, selection.label, selection.name)
+        selection = replace(selection, **columns)
         dataset, gallery = _items_to_embed(source, selection, learned, model, listed=not labeled, apart=apart)
         if selection.data is not None:
             dataset, gallery = _with_levels(model, selection, dataset, gallery)
@@ -181,26 +183,13 @@ def embed_source(
     return Embedded(dataset, rows, distance, model, gallery, gallery_rows, products_by)
 
 
-def trained_columns(model: Any, data: str | None, label: str | None, name: str | None) -> dict[str, Any]:
-    """Return the columns `label` and `name` of a table: those that are given, else those of the training of a model.
-
-    The latter are used if the table has them.
-    """
-    given = {"label": label, "name": name}
-    learned = {column: getattr(getattr(model, "config_", None), column, None) for column in given}
-    if data is None or not any(learned.values()) or not Path(data).is_file() or not is_table(Path(data)):
-        return given
-    table = read_columns(data)
-    return {role: given[role] or (column if column in table else None) for role, column in learned.items()}
-
-
 def _with_levels(
-    model: Any, selection: Selection, dataset: Dataset, gallery: Dataset | None
+    model: Model, selection: Selection, dataset: Dataset, gallery: Dataset | None
 ) -> tuple[Dataset, Dataset | None]:
     """Return items of a table with the levels on which a model was trained, if the table has them all."""
-    levels = getattr(getattr(model, "config_", None), "levels", ())
+    levels = model.table_columns.levels
     data = str(selection.data)
-    if not levels or not Path(data).is_file() or not is_table(Path(data)) or not {*levels} <= {*read_columns(data)}:
+    if not levels or not names_table(data) or not {*levels} <= {*read_columns(data)}:
         return dataset, gallery
     of = read_levels([data], selection.label or "label", levels)
     return replace(dataset, class_labels=of), None if gallery is None else replace(gallery, class_labels=of)
@@ -209,7 +198,9 @@ def _with_levels(
 def items_of(source: Path, selection: Selection) -> Dataset:
     """Open all items of the data, or the test items of a run if no data is given, without embedding them."""
     learned = {name_of(path): load(path).trained_on for path in selection.unseen_by}
-    return _items_to_embed(source, selection, learned, load(source), listed=False, apart=False)[0]
+    model = load(source)
+    selection = replace(selection, **model.table_columns.read(selection.data, selection.label, selection.name))
+    return _items_to_embed(source, selection, learned, model, listed=False, apart=False)[0]
 
 
 def _items_of_file(source: Path, selection: Selection, *, labeled: bool, apart: bool) -> tuple[Dataset, Dataset | None]:
@@ -361,9 +352,9 @@ def embed_to(
     kind_of(source, *MODELS)
     model = load(source)
     if texts:
-        dataset = texts_of_pairs(data, label, skip_bad)
+        dataset = texts_of_pairs(data, model.table_columns.read(data, label)["label"], skip_bad)
     else:
-        dataset = open_for(model, data, **trained_columns(model, data, label, name), skip_bad=skip_bad)
+        dataset = open_for(model, data, label=label, name=name, skip_bad=skip_bad)
     embeddings = np.asarray(model.embed(dataset))
     if dims is not None:
         if not 1 <= dims <= embeddings.shape[1]:

@@ -18,7 +18,7 @@ from ..io.sources import MODELS, absolute, kind_of
 from ..numerics.types import AnyArray
 from ..progress import Portion, listening, stage
 from ..quoting import quoted
-from .embedded import texts_of_pairs, trained_columns
+from .embedded import texts_of_pairs
 from .loading import load
 from .model import Model, open_for
 
@@ -98,11 +98,11 @@ def embed_in_parts(
     kind_of(source, *MODELS)
     model = load(source)
     if texts:
-        blocks = blocks_of(texts_of_pairs(data, label, skip_bad), data)
+        blocks = blocks_of(texts_of_pairs(data, model.table_columns.read(data, label)["label"], skip_bad), data)
     elif "table" in model.takes:
         blocks = blocks_of(open_for(model, data, label=label, name=name, skip_bad=skip_bad), data)
     else:
-        blocks = open_blocks(data, **trained_columns(model, data, label, name), skip_bad=skip_bad)
+        blocks = open_blocks(data, **model.table_columns.read(data, label, name), skip_bad=skip_bad)
     manifest = manifest_of(source, model, data, blocks, dims=dims, part_size=part_size)
     path = Path(folder)
     check_place(path, manifest, overwrite=overwrite)

@@ -7,6 +7,7 @@ from typing import Any, Literal, Protocol
 
 from ..data.dataset import Dataset
 from ..data.items import open_items
+from ..data.table_columns import TableColumns
 from ..io.training_marks import TrainingMarks
 from ..numerics.types import AnyArray
 
@@ -23,9 +24,14 @@ def embed_as(model: Model, items: Any, prompt: Literal["query", "document"] | No
 def open_for(
     model: Model | None, data: str, *, label: str | None = None, name: str | None = None, skip_bad: bool = False
 ) -> Dataset:
-    """Open items to embed by a model; a table as the rows of numbers that it becomes for this model."""
+    """Open items to embed by a model; a table by the columns of its training, as the rows that it becomes for it."""
     takes = () if model is None else model.takes
-    return encoded_for(model, open_items(data, label=label, name=name, skip_bad=skip_bad, takes=takes))
+    return encoded_for(model, open_items(data, **read_by(model, data, label, name), skip_bad=skip_bad, takes=takes))
+
+
+def read_by(model: Model | None, data: Any, label: str | None, name: str | None) -> dict[str, Any]:
+    """Return the columns `label` and `name` by which a table is read: those given, else those of the training."""
+    return {"label": label, "name": name} if model is None else model.table_columns.read(data, label, name)
 
 
 def encoded_for(model: Model | None, items: Dataset) -> Dataset:
@@ -65,6 +71,11 @@ class Model(Protocol):
     @property
     def trained_on(self) -> TrainingMarks | None:
         """Fingerprints of the items that it was trained on; None if they are not known."""
+        ...
+
+    @property
+    def table_columns(self) -> TableColumns:
+        """Columns of the classes, the names and the levels in the table that it was trained on."""
         ...
 
     @property

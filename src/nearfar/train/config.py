@@ -596,10 +596,6 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         assert self.lora is not None
         return (2 * self.lora if self.lora_alpha is None else self.lora_alpha) / self.lora
 
-    def without_weights(self) -> TrainConfig:
-        """Return the config of the same network, with no weights to start from."""
-        return self.replace(pretrained=False, network_weights=None)
-
     def modules(self) -> tuple[str, ...]:
         """Return the modules of your own that the settings may name: trusted ones, or all if settings were typed."""
         if self.origin is not None:
@@ -674,14 +670,14 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             name: msgspec.to_builtins(fields[name]) for name in cls.settings() if fields[name] is not msgspec.NODEFAULT
         }
 
-    def differences(self, other: TrainConfig) -> list[str]:
-        """List the fields that change the result and differ, as "name: ours / theirs"."""
+    def differences(self, other: TrainConfig, but: Collection[str] = ()) -> list[str]:
+        """List the fields that change the result and differ, `but` some of them, as "name: ours / theirs"."""
         ours = self.to_dict()
         theirs = other.to_dict()
         return [
             f"{name}: {quoted(ours[name])} / {quoted(theirs[name])}"
             for name in ours
-            if name not in WITHOUT_EFFECT and ours[name] != theirs[name]
+            if name not in (*WITHOUT_EFFECT, *but) and ours[name] != theirs[name]
         ]
 
     def refused(self, given: TrainConfig) -> list[str]:
@@ -690,18 +686,21 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         More epochs or another patience do not change the finished steps, unless the schedule depends on the end. A run
         that stopped at an image that cannot be decoded may continue without such images.
         """
-        run = self.replace(patience=given.patience, skip_bad=self.skip_bad or given.skip_bad)
-        if given.epochs == run.epochs:
-            return run.differences(given)
+        may_differ = ["patience", "epochs"]
+        if given.skip_bad:
+            may_differ.append("skip_bad")
+        different = self.differences(given, may_differ)
+        if given.epochs == self.epochs:
+            return different
         why = ""
         if given.schedule == "cosine":
             why = " (with a cosine schedule, all learning rates depend on the number of epochs)"
-        elif run.steps or given.steps:
+        elif self.steps or given.steps:
             why = " (a run with `steps` ends within an epoch, which cannot be continued)"
-        elif given.epochs < run.epochs:
+        elif given.epochs < self.epochs:
             why = " (a run can be made longer, but not shorter)"
-        end = [f"epochs: {run.epochs} / {given.epochs}{why}"] if why else []
-        return run.differences(given.replace(epochs=run.epochs)) + end
+        end = [f"epochs: {self.epochs} / {given.epochs}{why}"] if why else []
+        return different + end
 
 
 def _of_timm_folder(fields: dict[str, Any]) -> dict[str, Any]:

@@ -202,7 +202,7 @@ def defaults_note(given: TrainConfig, resolved: TrainConfig, task: Task) -> str:
     if given.trunk == "auto" and ":" in resolved.trunk and not given.pretrained:
         other = "--trunk names another one, conv4 a small one without pretrained weights"
         sentences.append(f"The images are taken for photographs, for which the trunk is {resolved.trunk} ({other}).")
-    name = default_recipe(given.replace(trunk=resolved.trunk, pretrained=resolved.pretrained), task)
+    name = default_recipe(resolved, task)
     if name is not None and set(recipe(name)) - set(given.given):
         why = "because the trunk is pretrained; --recipe names other settings, --set changes one"
         sentences.append(f"Settings that were not given have the values of the recipe {name}, {why}.")

@@ -85,10 +85,10 @@ def folder_of(config: TrainConfig) -> Path:
 
 def _of_sounds(config: TrainConfig) -> DeepMetric:
     seconds = WINDOW_SECONDS if config.trunk == "ge2e" else longest_of(folder_of(config), MOST_SECONDS)
-    config = config.replace(seconds=seconds)
     shape = (round(seconds * SOUND_RATE),)
     embedder = make_embedder(config, shape, embedding_layer=False)
-    return _ready(config, embedder, {"shape": [*shape], "sounds": True, "embedding_layer": False})
+    about: dict[str, Any] = {"shape": [*shape], "sounds": True, "embedding_layer": False}
+    return _ready(config, embedder, about, seconds=seconds)
 
 
 def with_own_weights(name: str) -> tuple[str, str | bool]:
@@ -112,8 +112,8 @@ def _of_pixels() -> DeepMetric:
     """
     n = THUMBNAIL**2
     shape = (1, THUMBNAIL, THUMBNAIL)
-    config = TrainConfig.of(data=GIVEN, trunk="identity", image_size=THUMBNAIL, resize=THUMBNAIL, squash=True)
-    config = config.replace(keep="trained", embedding_dim=n + 1)
+    sizes: dict[str, Any] = {"image_size": THUMBNAIL, "resize": THUMBNAIL, "squash": True}
+    config = TrainConfig.of(data=GIVEN, trunk="identity", keep="trained", embedding_dim=n + 1, **sizes)
     embedder = make_embedder(config, shape)
     layer = cast(nn.Linear, embedder.layer)
     with torch.no_grad():
@@ -135,7 +135,6 @@ def _of_images(config: TrainConfig) -> DeepMetric:
     record = config.preprocessing
     assert record is not None
     side = record.image_size[0]
-    config = config.replace(image_size=side, resize=record.resize)
     shape = (record.channels, side, side)
     about: dict[str, Any] = {"shape": [*shape]}
     folder = folder_of(config)
@@ -148,15 +147,10 @@ def _of_images(config: TrainConfig) -> DeepMetric:
     else:
         embedder = make_embedder(config, shape, embedding_layer=False)
         about["embedding_layer"] = False
-    return _ready(with_pool(config, embedder), embedder, about)
-
-
-def with_pool(config: TrainConfig, embedder: Embedder) -> TrainConfig:
-    """Return the config with the pooling of the trunk, which depends on its weights."""
     module = getattr(embedder.trunk, "module", None)
-    if config.preprocessing is None or not isinstance(module, TransformersTrunk):
-        return config
-    return config.replace(preprocessing=msgspec.structs.replace(config.preprocessing, pool=module.pool))
+    if isinstance(module, TransformersTrunk):  # whose pooling depends on its weights
+        record = msgspec.structs.replace(record, pool=module.pool)
+    return _ready(config, embedder, about, image_size=side, resize=record.resize, preprocessing=record)
 
 
 def project(embedder: Embedder) -> None:
@@ -170,14 +164,17 @@ def project(embedder: Embedder) -> None:
     start_in_shared_space(embedder)
 
 
-def _ready(config: TrainConfig, embedder: Embedder, about: dict[str, Any]) -> DeepMetric:
-    """Return the network as an estimator, with the metadata from which its checkpoint is read again."""
+def _ready(config: TrainConfig, embedder: Embedder, about: dict[str, Any], **found: Any) -> DeepMetric:
+    """Return the network as an estimator, with the metadata from which its checkpoint is read again.
+
+    `found` are further settings, which the weights decide.
+    """
     for key, tower in (("architecture", embedder), ("text_architecture", embedder.text)):
         module = None if tower is None else getattr(tower.trunk, "module", tower.trunk)
         if isinstance(module, TransformersTrunk):
             about[key] = architecture_of(module)
     about |= {"columns": [], "num_classes": 0, "classes": None, "epoch": 0, "step": 0, "best": None}
     about["weights"] = weights_note(config, embedder)
-    config = config.replace(embedding_dim=embedder.embedding_dim)
+    config = config.replace(embedding_dim=embedder.embedding_dim, **found)
     network = laid_out(embedder, tuple(about["shape"])).to(make_accelerator(config).device).eval()
     return DeepMetric.of_network(network, config, about, owner=config.trunk)

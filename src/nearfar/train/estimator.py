@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 from ..data import Dataset, Task, as_items
 from ..data.dataset import carve_validation
 from ..data.readers.in_memory import GIVEN, are_rows, as_column, even, images
+from ..data.table_columns import TableColumns
 from ..deep.networks.embedder import Embedder
 from ..deep.networks.text_settings import Role
 from ..estimators.fitted import Fitted
@@ -242,6 +243,12 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         return int(self.network_.embedding_dim)
 
     @property
+    def table_columns(self) -> TableColumns:
+        """Columns of the classes, the names and the levels in the table that it was trained on."""
+        check_is_fitted(self)
+        return TableColumns(self.config_.label, self.config_.name, tuple(self.config_.levels))
+
+    @property
     def fingerprint(self) -> str:
         """Digest of the weights and of how items are read, the same for the network that `load` restores."""
         check_is_fitted(self)
@@ -277,7 +284,7 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
             matter.
         """
         check_is_fitted(self)
-        dataset = as_items(items, self.takes)
+        dataset = as_items(items, self.takes, **self.table_columns.read(items))
         read, sizes = as_trained(dataset, self.config_, self._about, self._owner, prompt)
         if dataset.kind != "text":
             return embed(self.network_, read, layer=layer, **sizes)

@@ -47,7 +47,7 @@ def build_embedder(folder: RunFolder, config: TrainConfig, which: str = "best") 
     tensors = without_adapters(tensors, config)  # the last checkpoint has the adapters separately
     _check_sizes(folder.path, config, about, tensors)
     # without the objective, which may need a module that does not exist here
-    embedder = make_embedder(config.without_weights(), shape_of(about), **_towers(about))
+    embedder = make_embedder(config, shape_of(about), with_weights=False, **_towers(about))
     make_metric(embedder, tensors)
     _fill(embedder, _of_network(tensors), folder.path)
     return _placed(embedder, config, about)
@@ -72,7 +72,7 @@ def load_trainable(run: Run | str | Path) -> Trainable:
     _check_sizes(folder.path, config, about, tensors)
     num_classes = classes_of(about)
     _check_classes(folder.path, config, num_classes, tensors)
-    trainable = make_trainable(config.without_weights(), shape_of(about), num_classes, **_towers(about))
+    trainable = make_trainable(config, shape_of(about), num_classes, with_weights=False, **_towers(about))
     make_metric(trainable.embedder, tensors)
     _fill(trainable, tensors, folder.path, needed=NETWORK)
     return _placed(trainable, config, about)

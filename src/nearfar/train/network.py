@@ -128,6 +128,8 @@ def make_embedder(
     text_length: int | None = None,
     text_architecture: Mapping[str, Any] | None = None,
     embedding_layer: bool = True,
+    with_weights: bool = True,
+    freeze_trunk: bool = False,
 ) -> Embedder:
     """Build the embedder, as `make_trainable` does.
 
@@ -141,8 +143,12 @@ def make_embedder(
         Number of tokens of a text, if there are texts.
     embedding_layer : bool
         Whether features pass an embedding layer.
+    with_weights : bool
+        Whether the network starts from the weights of the config; otherwise those of a checkpoint follow.
+    freeze_trunk : bool
+        Whether the trunk is frozen, also where the config trains it.
     """
-    if config.weights_file is None:
+    if config.weights_file is None or not with_weights:
         weights = None
     else:
         weights = resolve_source(config.weights_file, start)
@@ -151,7 +157,7 @@ def make_embedder(
             with_resolved_folder(config.trunk, start),
             shape,
             weights=weights,
-            pretrained=config.pretrained is True,
+            pretrained=with_weights and config.pretrained is True,
             preprocessing=config.preprocessing,
             architecture=architecture,
         )
@@ -162,13 +168,13 @@ def make_embedder(
         config.embedding_dim if embedding_layer else None,
         dropout=config.dropout,
         freeze_bn=config.freeze_bn or False,
-        freeze_trunk=config.freeze_trunk,
+        freeze_trunk=freeze_trunk or config.freeze_trunk,
         scale=_scale(config, shape),
         text=_text_tower(config, text_length, text_architecture, start),
     )
     if embedder.text is not None and text_architecture is None and are_one_model(config):
         start_in_shared_space(embedder)
-    if config.network_weights is not None:
+    if with_weights and config.network_weights is not None:
         trunk.provenance = load_weights(embedder, resolve_source(config.network_weights, start), NETWORK)
     return embedder
 

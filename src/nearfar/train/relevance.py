@@ -11,7 +11,7 @@ from scipy.sparse import coo_array
 from ..data import Dataset
 from ..evaluation import Scores
 from ..evaluation.graded import label_set_scores, ndcg_at_k
-from ..evaluation.protocol import evaluate_queries
+from ..evaluation.protocol import evaluate
 from ..evaluation.verification import verify_pairs
 from ..numerics.types import AnyArray
 
@@ -62,9 +62,9 @@ def _at_level(level: int, distance: str, queries: Dataset, rows: AnyArray, galle
     assert labels is not None
     if gallery is None:
         numbers = labels.at_level(level, queries.classes)[queries.labels]
-        return evaluate_queries(rows, numbers, distance=distance, clustering=False, groups=queries.groups)[0]
+        return evaluate(rows, numbers, distance=distance, clustering=False, groups=queries.groups)
     numbers = labels.joined(gallery.items.class_labels).at_level(level, (*queries.classes, *gallery.items.classes))
-    return evaluate_queries(
+    return evaluate(
         rows,
         numbers[queries.labels],
         distance=distance,
@@ -73,7 +73,7 @@ def _at_level(level: int, distance: str, queries: Dataset, rows: AnyArray, galle
         gallery=gallery.rows,
         gallery_labels=numbers[len(queries.classes) :][gallery.items.labels],
         gallery_groups=gallery.items.groups,
-    )[0]
+    )
 
 
 def _in_common(queries: Dataset, rows: AnyArray, gallery: Searched | None) -> dict[str, dict[str, float]]:

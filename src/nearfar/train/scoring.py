@@ -253,30 +253,30 @@ def evaluate_run(
     if not os.access(folder.path, os.W_OK):
         advice = f"make it writable, or use `nearfar evaluate {folder.path} DATA`, which writes nothing"
         raise TrainError(f"{folder.path}: is not writable, but scores of the test are stored there; {advice}")
-    with_ks = config.replace(ks=sorted({1, *ks})) if ks else config
+    how: dict[str, Any] = {"ks": sorted({1, *ks}) if ks else config.ks, "seed": config.seed}
     task = _task(run, folder, config)
     embedder = _network(run, folder, config, which)
     about = read_about(folder.checkpoint(which))
     if config.text_trunk is not None:
-        return _evaluate_pairs(folder, with_ks, task, embedder, about, which)
+        return _evaluate_pairs(folder, config, task, embedder, about, which, how)
     sets = {"": task.test} | ({} if task.gallery is None else {"gallery_": task.gallery})
     metric = embedder.metric
     is_frozen = str(about.get("kept", "")).startswith("frozen")
     embedded = _without_metric(embedder, sets, network_config(config, about), is_frozen=is_frozen)
     without = None
     if isinstance(metric, Whiten):
-        without = _score(embedded, sets, with_ks, clustering=False)
+        without = _score(embedded, sets, **how)
         embedded = {prefix: whitened(metric, rows) for prefix, rows in embedded.items()}
-    scores, found = _score_queries(embedded, sets, with_ks, clustering)
+    scores, found = _score_queries(embedded, sets, clustering=clustering, **how)
     raw = None
     if task.test.texts is None:
         seen = {prefix: raw_items(items, embedder.scale) for prefix, items in sets.items()}
-        raw = _score(seen, sets, with_ks, clustering=False)
+        raw = _score(seen, sets, **how)
     if is_frozen:
         frozen: Scores | None = without or scores
         why_not = ""
     else:
-        frozen, why_not = _frozen_scores(sets, with_ks, about, folder.start)
+        frozen, why_not = _frozen_scores(sets, config, about, folder.start, how)
     split = " ".join(filter(None, (task.protocol, remark_shared(task))))
     protocol = " ".join(filter(None, (split, _chosen(config, task, about, which), whitening_note(about))))
     units = "" if config.standardize else scale_warning(task.train)
@@ -338,7 +338,11 @@ def _counts_of_relevance(test: Dataset) -> list[str]:
 
 
 def _frozen_scores(
-    sets: dict[str, Dataset], config: TrainConfig, about: dict[str, Any], start: Path | None
+    sets: dict[str, Dataset],
+    config: TrainConfig,
+    about: dict[str, Any],
+    start: Path | None,
+    how: dict[str, Any],
 ) -> tuple[Scores | None, str]:
     """Score the features of the trunk before its training; None, and a remark, if its weights are not there any more.
 
@@ -351,11 +355,17 @@ def _frozen_scores(
             features = {prefix: all_rows(frozen_features(items, config, start)) for prefix, items in sets.items()}
     except (ValueError, OSError, ImportError) as error:
         return None, f"The pretrained trunk without the training was not scored, because it cannot be loaded: {error}."
-    return _score(features, sets, config, clustering=False), ""
+    return _score(features, sets, **how), ""
 
 
 def _evaluate_pairs(
-    folder: RunFolder, config: TrainConfig, task: Task, embedder: Embedder, about: dict[str, Any], which: str
+    folder: RunFolder,
+    config: TrainConfig,
+    task: Task,
+    embedder: Embedder,
+    about: dict[str, Any],
+    which: str,
+    how: dict[str, Any],
 ) -> Result:
     """Score a run on pairs: texts of the test search its images, and images search its texts.
 
@@ -364,8 +374,7 @@ def _evaluate_pairs(
     texts = text_set(task.test, tokens_of(about, str(folder.path), task.test.name))
     images = images_once(task.test)
     embedded = {"": embed_texts(embedder, texts), "gallery_": embed(embedder, images, **sizes_of(config))}
-    how: dict[str, Any] = {"ks": config.ks, "clustering": False}
-    both = scores_both_ways(embedded["gallery_"], images.labels, embedded[""], texts.labels, **how)
+    both = scores_both_ways(embedded["gallery_"], images.labels, embedded[""], texts.labels, clustering=False, **how)
     protocol = f"{task.protocol} {_chosen(config, task, about, which)}"
     parameters = sum(parameter.numel() for parameter in embedder.trunk.parameters())
     found_remarks = (
@@ -440,16 +449,14 @@ def _task(run: Run | str | Path, folder: RunFolder, config: TrainConfig) -> Task
     return replace(task, protocol=f"{task.protocol} {changed}")
 
 
-def _score(rows: dict[str, Floats], sets: dict[str, Dataset], config: TrainConfig, clustering: bool) -> Scores:
+def _score(rows: dict[str, Floats], sets: dict[str, Dataset], **how: Any) -> Scores:
     """Score the rows of the test items and of the gallery, by the prefixes of their arrays in `test.npz`."""
-    return _score_queries(rows, sets, config, clustering)[0]
+    return _score_queries(rows, sets, clustering=False, **how)[0]
 
 
-def _score_queries(
-    rows: dict[str, Floats], sets: dict[str, Dataset], config: TrainConfig, clustering: bool
-) -> tuple[Scores, Retrieval]:
-    """Return the scores of the rows, and those of each query."""
-    how: dict[str, Any] = {"ks": config.ks, "clustering": clustering, "seed": config.seed, "groups": sets[""].groups}
+def _score_queries(rows: dict[str, Floats], sets: dict[str, Dataset], **how: Any) -> tuple[Scores, Retrieval]:
+    """Return the scores of the rows, and those of each query; `how` are arguments of `evaluate`."""
+    how["groups"] = sets[""].groups
     searched = None
     if "gallery_" in sets:
         gallery = sets["gallery_"]

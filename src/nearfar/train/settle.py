@@ -99,10 +99,11 @@ def settle(
     begun = config.replace(**_before_the_data(config, start))
     task = given or open_data(begun, start)
     chosen = begun.replace(**chosen_trunk(begun, task))
-    chosen = chosen.replace(**own_preprocessing(chosen, start), **recipe_defaults(chosen, task, start))
-    check_data(chosen, task)
+    found = own_preprocessing(chosen, start) | recipe_defaults(chosen, task, start)
     if known is None and "objective" not in config.given:
-        chosen = chosen.replace(**_objective_of_pairs(task.train))
+        found |= _objective_of_pairs(task.train)
+    chosen = chosen.replace(**found)
+    check_data(chosen, task)
     if known is None:
         known = _known_of(task.train, chosen.objective)
     settled = chosen.replace(**_of_the_data(chosen, task, known))
@@ -110,8 +111,22 @@ def settle(
         task = open_data(settled, start)
     if task.train.kind == "sound" and (given is not None or begun.seconds is None):
         task = with_pieces(task, settled)
-    texts = None if settled.text_trunk is None else TextRows.of(task.train, settled, start)
-    return Plan(asked=config, config=settled, task=task, start=start, known=known, texts=texts)
+    return Plan(
+        asked=config, config=settled, task=task, start=start, known=known, texts=_texts_of(task, settled, start)
+    )
+
+
+def of_other_items(plan: Plan, task: Task, **settings: Any) -> Plan:
+    """Return the plan of another training: on other items, with the settings of a plan but for those that are given."""
+    config = plan.config.replace(**settings)
+    known = _known_of(task.train, config.objective)
+    texts = _texts_of(task, config, plan.start)
+    return Plan(asked=config, config=config, task=task, start=plan.start, known=known, texts=texts)
+
+
+def _texts_of(task: Task, config: TrainConfig, start: Path | None) -> TextRows | None:
+    """Return the texts of the training items, if these are pairs of an image and a text."""
+    return None if config.text_trunk is None else TextRows.of(task.train, config, start)
 
 
 def _before_the_data(config: TrainConfig, start: Path | None) -> dict[str, Any]:

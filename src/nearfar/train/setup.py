@@ -75,7 +75,7 @@ def build_loop(plan: Plan, *, resumed: bool = False, trains: bool = True) -> Loo
     if trains and not resumed and "augment" not in plan.asked.given and config.starts_pretrained:
         plan = with_or_without_mirror(plan, trainable.embedder, accelerator.device)
     data = TrainingData.of(plan, trainable.embedder, accelerator)
-    if config.embedding_start != "random" and not resumed:
+    if trains and config.embedding_start != "random" and not resumed:
         with accelerator.main_process_first():
             start_embedding(trainable.embedder.to(accelerator.device), data.train, config)
     taught = [term for term in trainable.objective.modules() if isinstance(term, Distill)]
@@ -102,10 +102,6 @@ def _new_trainable(plan: Plan, resumed: bool) -> Trainable:
     train = plan.task.train
     text_length = None if plan.texts is None else plan.texts.length
     later = resumed and not config.freeze_trunk and not config.trunk.startswith("transformers:")
-    if later:
-        bare = config.without_weights()
-    else:
-        bare = config
     # samplers of classes draw all classes equally often
     if config.sampler.strip() == "random":
         counts = np.maximum(train.class_counts, 1).tolist()
@@ -113,12 +109,13 @@ def _new_trainable(plan: Plan, resumed: bool) -> Trainable:
         counts = None
     shape = item_shape(train, config)
     trainable = make_trainable(
-        bare,
+        config,
         shape,
         len(train.classes),
         plan.start,
         class_counts=counts,
         text_length=text_length,
+        with_weights=not later,
     )
     scale = trainable.embedder.scale
     if (

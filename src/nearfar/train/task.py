@@ -40,15 +40,18 @@ MOST_SECONDS = 4.0  # and at most
 SIZE_SAMPLE = 1000  # maximum number of images of a set whose sizes are read from their headers
 
 
-def open_data(config: TrainConfig, start: Path | None = None, tokens: Tokens | None = None) -> Task:
+def open_data(
+    config: TrainConfig, start: Path | None = None, tokens: Tokens | None = None, *, as_stored: bool = False
+) -> Task:
     """Open the task of a config. Relative paths that do not exist in the current folder refer to `start`.
 
-    Texts are tokenized by `tokens`, or by default by the tokenizer in the folder of the trunk.
+    Texts are tokenized by `tokens`, or by default by the tokenizer in the folder of the trunk. Images `as_stored` have
+    their own sizes, and no turned ones are added.
     """
     if config.data == GIVEN:
         raise TrainError("the network was fitted on items in memory, which were not saved; give the data to score")
     try:
-        task = _opened(config, start)
+        task = _opened(config, start, image_size=None if as_stored else size_when_opened(config))
     except DataNotFoundError as error:
         if start:
             nor = f"; it is not in {start}, where the run was started, either"
@@ -63,7 +66,7 @@ def open_data(config: TrainConfig, start: Path | None = None, tokens: Tokens | N
         raise TrainError(f"config: trunk: got {given} for {config.trunk}; expected {expected}")
     if task.train.kind == "sound" and config.seconds is not None:
         task = with_pieces(task, config)
-    if config.symmetries == "none":
+    if as_stored or config.symmetries == "none":
         return task
     return with_more_classes(task, config.symmetries)
 
@@ -185,13 +188,13 @@ def own_preprocessing(config: TrainConfig, start: Path | None = None) -> dict[st
     return {} if record is None else {"preprocessing": record}
 
 
-def _opened(config: TrainConfig, start: Path | None) -> Task:
+def _opened(config: TrainConfig, start: Path | None, image_size: int | None) -> Task:
     """Open and split the data of a config; for a final model, all items are training items."""
     how: dict[str, Any] = {
         "test": None if config.test is None else resolve_source(config.test, start),
         "label": config.label,
         "name": config.name,
-        "image_size": size_when_opened(config),
+        "image_size": image_size,
         "skip_bad": config.skip_bad,
         "partial": config.partial,
         "pairs": config.text_trunk is not None,
@@ -261,7 +264,7 @@ def training_items(config: TrainConfig, task: Task, start: Path | None = None) -
     """Return the fingerprints of the items that a run trains on, and of those that choose its checkpoint."""
     resized = (config.image_size or config.resize) and task.train.array is not None and task.train.stored is None
     if config.data != GIVEN and task.train.kind == "image" and (resized or config.symmetries != "none"):
-        task = open_data(config.replace(image_size=None, resize=None, symmetries="none"), start)
+        task = open_data(config, start, as_stored=True)
     return marks_of(task.train, task.validation, final=config.final is not None)
 
 

@@ -31,7 +31,7 @@ from .run import Run, RunFolder
 from .rungs.choice import can_compare, choose_model, interpolate, keep_unchecked, may_choose
 from .scale.chunks import backward_of_chunks
 from .scale.many_classes import average_drawn, clip_gradients, everywhere
-from .settle import sampler_of
+from .settle import of_other_items, sampler_of
 from .setup import build_loop
 from .state import (
     Position,
@@ -285,10 +285,10 @@ class Trainer:
         plain = {"patience": None, "metric": "none", "track": (), "checkpoint_every": 0, "validation": 0.0}
         batches = len(sampler_of(plan.config, train, None))  # of an epoch
         steps = max(1, round(epochs * batches))
-        config = plan.config.replace(**plain, epochs=ceil(steps / batches), steps=steps)
         task = replace(plan.task, train=train, validation=None)
+        whole = of_other_items(plan, task, **plain, epochs=ceil(steps / batches), steps=steps)
         with TemporaryDirectory(prefix="nearfar-") as path:
-            loop = build_loop(replace(plan, asked=config, config=config, task=task))
+            loop = build_loop(whole)
             TrainerInMemory(loop, RunFolder(path), self.interrupts).run()
             with loop.averages.in_place():
                 return {name: value.detach().clone() for name, value in loop.trainable.embedder.state_dict().items()}

@@ -20,7 +20,7 @@ from ..index.searching import check_group_column
 from ..io.cells import write_table
 from ..io.sources import MODELS, SourceKind, kind_of
 from ..models import load
-from ..models.embedded import Selection, distance_of, embed_source, recorded, refuse_data, trained_columns
+from ..models.embedded import Selection, distance_of, embed_source, recorded, refuse_data
 from ..models.model import encoded_for
 from .search_results import classes_of
 
@@ -164,7 +164,7 @@ def opened(data: str, selection: Selection, takes: Collection[str] = ()) -> Data
 def of_model(source: Path, data: str, selection: Selection) -> Collected:
     """Embed items."""
     model = load(source)
-    selection = replace(selection, **trained_columns(model, data, selection.label, selection.name))
+    selection = replace(selection, **model.table_columns.read(data, selection.label, selection.name))
     dataset = encoded_for(model, opened(data, selection, model.takes))
     root = root_of(data)
     folder = root if named_by_paths(dataset, data) and root.is_dir() else None

@@ -19,6 +19,7 @@ from ..data.checks.training_items import marks_of
 from ..data.dataset import check_seed
 from ..data.items import flat_rows, left_out
 from ..data.open import open_source, open_whole
+from ..data.table_columns import TableColumns
 from ..estimators import TableEncoder
 from ..estimators.mahalanobis import Mahalanobis
 from ..evaluation import best_distance
@@ -98,6 +99,8 @@ def fit(
         else:
             learner.fit(X, task.train.labels)
     set_columns(learner, task.train.columns, encoder)
+    if read_as := TableColumns(label, name).given():
+        learner.table_columns_ = read_as
     learner.distance_of_rows_ = distance_of_rows(data, task.train, X, standardize=standardize)
     choice = set_distance(learner, distance)
     learner.save(out)

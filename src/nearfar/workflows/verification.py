@@ -12,6 +12,7 @@ import numpy as np
 
 from ..data import Dataset
 from ..data.dataset import some
+from ..data.readers.pair_tables import columns_of_pairs
 from ..evaluation import identify, verify, verify_pairs
 from ..io.cells import unescaped
 from ..io.sources import SourceKind, kind_of
@@ -160,13 +161,15 @@ def _of_table(path: Path, text: str) -> Iterator[Listed]:
         header = table.fieldnames or ()
     except csv.Error as error:
         raise ValueError(f"{path}: not a readable CSV file ({error})") from error
-    if not {"left", "right", "same"} <= set(header):
+    columns = columns_of_pairs(header)
+    if columns is None:
         raise ValueError(f"{path}: expected the columns left, right and same, got {some(header) or 'none'}")
+    first, second, same = columns
     for line, row in rows:
-        answer = (row["same"] or "").strip().lower()
+        answer = (row[same] or "").strip().lower()
         if answer not in YES + NO:
-            raise ValueError(f"{path}, line {line}: same: expected 1 or 0, got {quoted(row['same'])}")
-        left, right = (unescaped(row[side] or "") for side in ("left", "right"))
+            raise ValueError(f"{path}, line {line}: {same}: expected 1 or 0, got {quoted(row[same])}")
+        left, right = (unescaped(row[side] or "") for side in (first, second))
         yield Listed(line, left, right, answer in YES, row.get("fold") or None)
 
 

@@ -93,6 +93,7 @@ def of_all_processes(indices: Indices, n: int, m: int) -> tuple[Tensor, ...]:
     first_sample = distributed.part_of(distributed.numbers_of_rows(n, parts[0].device)).start
     first_reference = distributed.part_of(distributed.numbers_of_rows(m, parts[0].device)).start
     anchors = (0,) if len(parts) == 3 else (0, 2)
+    # indices of a process count from its own first row; rows of all are gathered in the order of processes
     shifts = [first_sample if place in anchors else first_reference for place in range(len(parts))]
     return tuple(distributed.gather_rows(part + shift) for part, shift in zip(parts, shifts, strict=True))
 
@@ -119,6 +120,7 @@ class GivenTriplets:
     """
 
     def __init__(self, anchor: Tensor, positive: Tensor, negative: Tensor, n: int) -> None:
+        # ragged lists of triplets as (n, width) matrices: triplet j of anchor i is at (i, j), and `keep` has no others
         order = anchor.argsort(stable=True)
         anchor = anchor[order]
         starts = torch.searchsorted(anchor, torch.arange(n, device=anchor.device))

@@ -157,7 +157,7 @@ class BatchEasyHardMiner(BaseMiner):
             self._limits(self.pos_strategy, self.allowed_pos_range),
             self._limits(self.neg_strategy, self.allowed_neg_range),
         )
-        return (*found.pos.nonzero(as_tuple=True), *found.neg.nonzero(as_tuple=True))
+        return (*found.pos.nonzero(as_tuple=True), *found.neg.nonzero(as_tuple=True))  # (a1, p, a2, n)
 
     def _limits(self, strategy: str, limits: tuple[float, float] | None) -> tuple[float, float] | None:
         """Return the dissimilarities within which pairs count; there "all" is without limits."""

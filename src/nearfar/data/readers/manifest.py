@@ -228,8 +228,8 @@ def _source(
         _check_names(path, table["name"])
     notes = [*left_out]
     if name is None:
-        notes += [f"named by the column {column!r}" for column in unnamed.keys() - table.keys()]
-        notes += _repeated_ids(table)
+        notes += [f"named by the column {column!r}" for column in unnamed.keys() - table.keys() - {"name"}]
+        notes += _repeated_ids(table, unnamed)
     if "path" not in table and _are_texts(table):
         notes += _not_used(table, ["text"])
         source = _texts_source(path, table, _labels(path, column, unlabeled), skip_bad)
@@ -252,8 +252,11 @@ def _table_source(
     if embedding:
         notes += _not_used(table, embedding)
         table = {name: cells for name, cells in table.items() if name in (*ABOUT, "text", *embedding)}
-    elif "name" in table and "text" in table and numbers_in(table["text"]) is None:
-        notes.append("columns not used: text")
+    elif "text" in table and numbers_in(table["text"]) is None:
+        if "name" in table:
+            notes.append("columns not used: text")
+        elif _recur(table["text"]):
+            notes.append(not_ids("column 'text'", table["text"]))
     read = _without_levels(_named_by_text(table), column)
     notes += _not_used(table, [*read])
     labels = _labels(path, column, unlabeled)
@@ -358,8 +361,10 @@ def _images_source(
     return source_of_files(kind, name_of(path), files, paths, labels, **about)
 
 
-def read_columns(path: str | Path) -> Table:
+def read_columns(path: str | Path, label: str | None = None) -> Table:
     """Return the columns of a table under the names that `read_manifest` uses, without images.
+
+    A column `label` keeps the name that it has in the file.
 
     Raises
     ------
@@ -371,7 +376,7 @@ def read_columns(path: str | Path) -> Table:
         raise DataNotFoundError(f"{path}: no such table")
     if not is_table(path):
         raise DataError(f"{path}: expected a table, {', '.join(PLAIN_TABLES)}")
-    return _columns(path, None)[0]
+    return _columns(path, label)[0]
 
 
 def name_of(path: Path) -> str:
@@ -414,13 +419,13 @@ def _named(path: Path, table: Table, name: str | None, whole: Table, stored: Fil
         if names is None:
             raise DataError(f"{path}: {not_ids(f'column {quoted(name)}', whole[name])}")
         chosen = name
-    elif "name" in table or ("path" in table and not _are_numbered(stored)):
+    elif ("name" in table and not _recur(table["name"])) or ("path" in table and not _are_numbered(stored)):
         return table
     else:
         found = ((column, ids_of(cells)) for column, cells in table.items() if is_id(column))
         chosen, names = next((one for one in found if one[1] is not None), ("", None))
         if names is None:
-            return table
+            return {column: cells for column, cells in table.items() if column != "name"}
     return {column: cells for column, cells in table.items() if column not in ("name", chosen)} | {"name": names}
 
 
@@ -444,14 +449,19 @@ def _grouped(path: Path, whole: Table, table: Table, group: str) -> Table:
     return {name: cells for name, cells in table.items() if name != group} | {"group": whole[group]}
 
 
-def _repeated_ids(table: Table) -> list[str]:
+def _recur(cells: Sequence[Any]) -> bool:
+    """Return whether two cells of a column are equal, as the names of people may be."""
+    return len(set(map(str, cells))) < len(cells)
+
+
+def _repeated_ids(table: Table, unnamed: Table) -> list[str]:
     """Return a note if a column such as `id` does not name the rows because its cells are not different."""
     if "name" in table or "path" in table:
         return []
-    column = next((column for column in table if is_id(column)), None)
+    column = next((column for column in unnamed if column == "name" or is_id(column)), None)
     if column is None:
         return []
-    return [not_ids(f"column {column!r}", table[column])]
+    return [not_ids(f"column {column!r}", unnamed[column])]
 
 
 def _embedding_in(table: Table) -> list[str]:
@@ -477,7 +487,7 @@ def _named_by_text(table: Table) -> Table:
     """Return the table with its column `text` as `name` if the texts are not numbers; other names take precedence."""
     if "text" not in table or numbers_in(table["text"]) is not None:
         return table
-    if "name" in table:
+    if "name" in table or _recur(table["text"]):
         return {name: column for name, column in table.items() if name != "text"}
     return {**{name: column for name, column in table.items() if name != "text"}, "name": _short(table["text"])}
 

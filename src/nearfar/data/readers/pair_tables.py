@@ -14,7 +14,7 @@ states which rows are those of the training, the validation and the test instead
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -42,10 +42,13 @@ ENDS = (
     ("question1", "question2"),
     ("path1", "path2"),
     ("item1", "item2"),
+    ("left", "right"),
 )
 """Columns of the two items of a pair. Of the first five, items that are not listed together are dissimilar."""
 ASYMMETRIC = 5
-DEGREES = ("similar", "relevance", "score", "is_duplicate")
+SAME = "same"
+"""The column that belongs to `left` and `right`, which may also be features."""
+DEGREES = (SAME, "similar", "relevance", "score", "is_duplicate")
 LABEL = "label"
 """A column of numbers from 0 to 1 that data sets of pairs have instead; with other cells it is no degree."""
 SCORES = ("score", "scores")
@@ -112,8 +115,9 @@ def are_paths(table: Table) -> bool:
     return str(table[ends[0]][0]).lower().endswith(KNOWN)
 
 
-def _ends(table: Table) -> tuple[str, str] | None:
-    return next((ends for ends in ENDS if all(name in table for name in ends)), None)
+def _ends(table: Collection[str]) -> tuple[str, str] | None:
+    found = next((ends for ends in ENDS if all(name in table for name in ends)), None)
+    return None if found == ("left", "right") and SAME not in table else found
 
 
 def by_order(table: Table) -> Table:
@@ -166,6 +170,17 @@ def read_rows(path: Path, table: Table) -> PairRows:
             negatives[row] += [(name, 0.0) for name in _several(cell)]
     by_class = degrees is None or ENDS.index(ends) < ASYMMETRIC
     return PairRows(list(zip(first, second, strict=True)), degree, negatives, by_class)
+
+
+def columns_of_pairs(names: Collection[str]) -> tuple[str, str, str] | None:
+    """Return which columns hold the two items of a pair and whether they are the same; None if there are none.
+
+    >>> columns_of_pairs(["question1", "question2", "is_duplicate", "id"])
+    ('question1', 'question2', 'is_duplicate')
+    """
+    ends = _ends(names)
+    degree = next((name for name in (*DEGREES, LABEL) if name in names), None)
+    return None if ends is None or degree is None else (*ends, degree)
 
 
 def columns_used(table: Table) -> list[str]:

@@ -238,6 +238,7 @@ class HDMLLoss(BorrowsLayer, Term):
         """Add J_m and J_gen of a step, (2,), to the window, and begin a new one if it is full."""
         sums = self.sums + values.to(self.sums)
         steps = self.steps + 1
+        # `where`, not `if`: a step must not wait for a number of the GPU
         full = steps >= self.window
         self.average = torch.where(full, sums / steps, self.average)
         self.sums = torch.where(full, 0.0, sums)

@@ -31,8 +31,9 @@ def probabilistic_discriminant(W: Tensor, B: Tensor, form: str, comparable: Tens
         return -bounded_ratio(B, W, DENOMINATOR_FLOOR, comparable)
     if form == "ratio":
         return bounded_ratio(W, B, DENOMINATOR_FLOOR, comparable)
+    # log(W / B) = log W - log B, both at least a share of T = W + B; 1 where not comparable, so that its log is 0
     within, between = (torch.where(comparable, part + DENOMINATOR_FLOOR * (W + B), 1.0) for part in (W, B))
-    return within.log() - between.log() + W * 0
+    return within.log() - between.log() + W * 0  # W keeps the graph: the gradient is 0, not missing
 
 
 class ProbabilisticDiscriminantLoss(SetTerm):

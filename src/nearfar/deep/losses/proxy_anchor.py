@@ -171,7 +171,7 @@ class ProxyAnchorLoss(ClassProxyLoss):
         """Return the `sums` of blocks of this process's anchors."""
 
         def one(x: Tensor, w: Tensor, lo: int, hi: int) -> tuple[Tensor, Tensor | None]:
-            logits = self.logits(x[lo:hi], w)
+            logits = self.logits(x[lo:hi], w)  # (b, C)
             statistics = None
             if self.collects_stats:
                 own = logits.detach().gather(1, y[lo:hi].clamp_min(0)[:, None]).squeeze(1)
@@ -181,4 +181,5 @@ class ProxyAnchorLoss(ClassProxyLoss):
 
         parts = in_blocks(one, self._blocks(batch.anchors, batch.x), batch.x, w)
         self._add_up_statistics([statistics for _, statistics in parts])
+        # a process without anchors adds nothing, e^{-inf}, and still takes part in the backward pass
         return [sums for sums, _ in parts] or [batch.x.new_full((2, len(w)), -torch.inf) + 0 * batch.x.sum()]

@@ -88,7 +88,7 @@ class SphereFaceLoss(ClassProxyLoss):
     def losses(self, logits: Tensor, x: Tensor, w: Tensor, y: Tensor, rows: slice, found: Tensor | None) -> Tensor:
         x = x[rows]
         y = y[rows]
-        length = safe_sqrt(x.square().sum(1)) * self.scale
+        length = safe_sqrt(x.square().sum(1)) * self.scale  # s |x_i|, times |w_y| unless proxies have unit length
         if not self.unit_proxies:
             length = length * safe_sqrt(w.square().sum(1))[y.clamp_min(0)]
         return sphere_face(*own_and_others(logits, y), length, self.margin, self.ease)

@@ -17,6 +17,7 @@ def informative_pairs(rows: Rows, epsilon: float) -> Rows:
     """Keep the positives and the negatives that the formulas select; t is minus the similarity s, up to a constant."""
     if not rows.d.shape[1]:
         return rows
+    # with t = -s: P' = {p: t_ap + epsilon > min_n t_an}, N' = {n: t_an - epsilon < max_p t_ap}; empty sets select none
     t = -as_cosines(rows.d.detach(), rows.distance)
     nearest = torch.where(rows.neg, t, torch.inf).amin(1, keepdim=True)
     farthest = torch.where(rows.pos, t, -torch.inf).amax(1, keepdim=True)

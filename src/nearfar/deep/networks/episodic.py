@@ -42,11 +42,12 @@ def adapted(
 ) -> Weights:
     """Return theta' after gradient steps on the support; `second` keeps its dependence on theta, for second order."""
     for _ in range(steps):
+        # theta' = theta - lr dL_support / dtheta
         value = value_of(net, weights, loss, episode.of_support)
         grads = torch.autograd.grad(value, list(weights.values()), create_graph=second, allow_unused=True)
         pairs = zip(weights.items(), grads, strict=True)
         weights = {name: w if g is None else w - lr * g for (name, w), g in pairs}
-        if not second:
+        if not second:  # of each step, or the graph of all of them would be held
             weights = {name: w.detach().requires_grad_() for name, w in weights.items()}
     return weights
 

@@ -326,6 +326,7 @@ def _moments(
 
     A processor computes (255 f x - o - mean) / std = (x - (mean + o) / (255 f)) / (std / (255 f)).
     """
+    # f and o of the docstring: the rescale factor, 1/255 unless another is stated, and the offset, 1 or 0
     f = 1.0
     if config.get("do_rescale", True):
         f = float(config.get("rescale_factor") or 1 / 255)

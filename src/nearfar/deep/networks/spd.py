@@ -45,6 +45,7 @@ def divided_differences(values: Tensor, f: Tensor, slope: Function) -> Tensor:
     """
     a = values[..., :, None]
     b = values[..., None, :]
+    # (f(a) - f(b)) / (a - b), and f'((a + b) / 2) where a is nearly b; 1 there keeps the quotient finite
     gap = a - b
     tied = gap.abs() <= torch.finfo(values.dtype).eps ** (1 / 3) * torch.maximum(a.abs(), b.abs())
     quotient = (f[..., :, None] - f[..., None, :]) / torch.where(tied, 1.0, gap)

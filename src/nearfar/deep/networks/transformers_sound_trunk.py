@@ -103,9 +103,11 @@ class TransformersSoundTrunk(TransformersTrunk, SoundTrunk):
         config: Any = self.inner.config
         frames = STRIDE * int(config.max_source_positions)
         padded = pad(waves, (0, frames * HOP - waves.shape[1]))
+        # as Whisper was trained: log10 of the power, nothing 8 below the loudest, (x + 4) / 4; (n, mels, frames)
         heard = spectrogram(padded)[:, :, :frames].clamp_min(POWER_FLOOR).log10()
         heard = torch.maximum(heard, heard.amax(dim=(1, 2), keepdim=True) - RANGE)
-        states: Tensor = self.inner((heard + 4) / 4).last_hidden_state
+        states: Tensor = self.inner((heard + 4) / 4).last_hidden_state  # (n, states, D)
+        # the states of the silence after the sound would make short sounds alike
         return states[:, : max(1, -(-waves.shape[1] // (STRIDE * HOP)))].mean(dim=1)
 
     def forward(self, waves: Tensor) -> Tensor:

@@ -143,6 +143,7 @@ def each_anchor(
         return c.x[:0, 0], c.x[:0, 0]
     if len(blocks) == 1:
         return block_loss(c.x, c.ref, *blocks[0])
+    # each block is computed again in the backward pass, so that one (b, m) matrix is held, not all of them
     parts = [recomputed(block_loss, c.x, c.ref, lo, hi) for lo, hi in blocks]
     return torch.cat([num for num, _ in parts]), torch.cat([den for _, den in parts])
 

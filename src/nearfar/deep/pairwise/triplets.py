@@ -143,6 +143,7 @@ def _apart(x: Tensor, y: Tensor, distance: Distance) -> Tensor:
         return 1 - (x * y).sum(1)
     if distance == "dot":
         return 0 - (x * y).sum(1)
+    # not |x|^2 + |y|^2 - 2 x.y, which loses the digits of points that are near to each other
     squares = (x - y).square().sum(1)
     if distance == "euclidean":
         return safe_sqrt(squares)

@@ -264,6 +264,7 @@ class ClassProxyLoss(AnchorLoss, DivisibleClasses):
         proxies = self.reference(batch)[0]
         if isinstance(batch.y, LabelSets):
             shares = batch.y.hot.to(batch.x.dtype)
+            # n / (number of samples with a class), so that the mean over all n is that over these
             values = self._losses_of_shares(batch, self.directions(proxies), shares)
             return values * (len(shares) / (shares.sum(1) > 0).sum().clamp_min(1))
         return self.sample_losses_of_classes(batch, batch.classes(type(self).__name__), proxies)
@@ -278,6 +279,7 @@ class ClassProxyLoss(AnchorLoss, DivisibleClasses):
 
         parts = in_blocks(one, self._blocks(batch.anchors, batch.x), batch.x, w)
         values = torch.cat(parts) if parts else batch.x[:0, 0]
+        # n / (number of samples with a class), so that the mean over all n is that over these
         return values * (len(y) / self.counted(y).sum().clamp_min(1))
 
     @property

@@ -317,6 +317,7 @@ def _logits_of_own(x: Tensor, w: Tensor, bias: Tensor | None, own: tuple[Tensor,
     if not w.shape[1]:
         return x.new_zeros(len(x))
     v, _ = _directions(w.flatten(0, 1)[rows], cosines)
+    # from (n, d) rows, not from the (n, C) matrix of all logits
     z = (x * v).sum(1)
     z = z if bias is None else z + bias[rows]
     return torch.where(y >= 0, z, 0.0)
@@ -367,6 +368,7 @@ def _differentiable_columns(
     """Return the gradients of `_ClassColumns` with a graph of their own."""
     x, w = inputs
     y, absent = labels
+    # own_i = z_iy, far_c = log sum of e^{z_ic} over the samples of other classes; the whole (n, C) matrix, as above
     z = x @ unit(w).T
     here = torch.arange(len(w), device=y.device) == y[:, None]
     own = torch.where(here, z, 0.0).sum(1)

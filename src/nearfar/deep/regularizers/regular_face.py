@@ -21,7 +21,7 @@ def nearest_others(w: Tensor, of_class: Tensor, real: Tensor) -> Tensor:
     """Return for each of the unit centers w (m, d) the number of the nearest real one of another class, (m,)."""
     parts = []
     for lo, hi in spans(slice(0, len(w)), len(w), None, w.device):
-        s = w[lo:hi] @ w.T
+        s = w[lo:hi] @ w.T  # (b, m)
         other = (of_class[lo:hi, None] != of_class) & real
         parts.append(torch.where(other, s, -torch.inf).argmax(1))
     return torch.cat(parts) if parts else of_class

@@ -222,6 +222,7 @@ class BatchSampler(Checked, Sampler[list[int]]):
         rank = distributed.rank()
         if self.batch_size % world:
             raise ValueError(f"batch_size: must divide among {world} processes, got {self.batch_size}")
+        # every process draws the same plan and takes its own columns, so that their batches are disjoint
         part = self.batch_size // world
         return slice(rank * part, (rank + 1) * part)
 

@@ -103,6 +103,7 @@ class PairSampler(BatchSampler):
     def plan(self, rng: np.random.Generator) -> Ints:
         count = self.batch_size // 2
         share = round(self.similar * count)
+        # samples that are alone in their class have no similar partner, so they begin dissimilar pairs only
         alone = np.repeat(self.classes.counts == 1, self.classes.counts)
         if share and alone.any():
             places = deal_anchors(alone, self.batches_per_epoch(), count, share, rng)

@@ -331,7 +331,7 @@ def ladder(
     with preserve_random_state():
         plan = _plan_of_ladder(config, start)
         train = plan.task.train
-        config = plan.config.replace(validation=config.validation, symmetries=config.symmetries)
+        config = plan.config
         items = _items(train, config.seed)
         if limit is not None:
             items = _items_in_time(items, config, start, limit)

@@ -207,7 +207,7 @@ def save_untrained(
 
 
 def _write_untrained(config: TrainConfig, folder: RunFolder, kind: str, form: str, why: str, *, progress: bool) -> Run:
-    loop = build(config.replace(embedding_start="random"), folder.start, trains=False)  # the layer is not used
+    loop = build(config, folder.start, trains=False)
     config = loop.config
     task = loop.data.task
     if kind == "auto":
@@ -218,7 +218,8 @@ def _write_untrained(config: TrainConfig, folder: RunFolder, kind: str, form: st
         model = UntrainedModel.raw(task.train, config, loop.trainable.embedder.scale)
     else:
         model = UntrainedModel.frozen(task.train, config, folder.start)
-    config = config.replace(embedding_dim=model.embedder.embedding_dim, metric="none")
+    width = model.embedder.embedding_dim
+    config = config.replace(embedding_dim=width, embedding_start="random", metric="none")  # there is no layer
     model.embedder.to(loop.accelerator.device)
     # nothing is trained, so that held-out classes have nothing else to choose
     learned = task.train if task.validation is None else task.train.joined(task.validation)

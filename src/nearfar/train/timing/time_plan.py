@@ -32,8 +32,8 @@ from ..rungs.choice import can_compare
 from ..rungs.closed_forms import CHOOSING_SPLITS, MAX_ROWS, MAX_WIDTH, OF_FEATURES
 from ..rungs.untrained import UntrainedModel
 from ..scale.devices import make_accelerator
-from ..settle import settle
-from ..setup import build
+from ..settle import Plan, of_other_items, settle
+from ..setup import build_loop
 from ..start import START_ITEMS
 from ..trainer import TrainerInMemory
 from ..training_data import seen_sample
@@ -131,9 +131,8 @@ def plan_training(config: TrainConfig, limit: TimeLimit, start: Path | None = No
     settled = plan.config
     opening = before - limit.seconds_left
     sides = _sides(config, settled, task)
-    trial = config.replace(augment=settled.augment)  # whether to mirror is decided in the training
     left = limit.seconds_left
-    speed, batches = measure(trial, task, limit, start)
+    speed, batches = measure(plan, limit)
     measuring = left - limit.seconds_left
     amounts = Amounts.of(task, batches)
     side = _largest_side(sides, settled, speed, amounts, limit.seconds_left - opening)
@@ -151,7 +150,7 @@ def plan_training(config: TrainConfig, limit: TimeLimit, start: Path | None = No
     large = speed
     speed = _at_side(large, side, sides[0])
     if quick:
-        speed, _ = measure(_with_side(trial, settled, side), task, limit, start)
+        speed, _ = measure(plan, limit, **_sizes_at(settled, side))
     try:
         found = planned(small, settled, speed, amounts, limit, opening, kind=task.train.kind)
     except TooFewMinutes as error:
@@ -281,8 +280,8 @@ def _seconds_of_forms(d: int, n: int) -> float:
     return SECONDS_OF_PRODUCT * ((CHOOSING_SPLITS * 3 + 1) * fit + CHOOSING_SPLITS * len(OF_FEATURES) * half**2 * d)
 
 
-def measure(config: TrainConfig, task: Task, limit: TimeLimit, start: Path | None) -> tuple[Speed, int]:
-    """Time a few batches of a temporary run on some of the training items.
+def measure(plan: Plan, limit: TimeLimit, **sizes: int | None) -> tuple[Speed, int]:
+    """Time a few batches of a temporary run on some of the training items, perhaps at other sizes of images.
 
     Returns
     -------
@@ -291,19 +290,22 @@ def measure(config: TrainConfig, task: Task, limit: TimeLimit, start: Path | Non
     int
         Number of batches of a pass over all training items.
     """
+    config = plan.config
+    task = plan.task
     size = max(TRIAL_ITEMS, 8 * config.batch_size)
     train = task.train
     if train.kind == "image" and len(train) > size:
         train = seen_sample(train, size, config.seed)
     trial = Task(task.name, train, None, test=train, gallery=None, protocol=task.protocol)
     settings: dict[str, Any] = {"patience": None, "freeze_epochs": None, "track": (), "steps": None}
+    settings |= {"epochs": 1_000_000, "embedding_start": "random", **sizes}
+    settings["augment"] = config.augment  # as given: whether to mirror is decided in the training
     if config.metric == "auto":
         settings["metric"] = "none"
-    config = config.replace(**settings, epochs=1_000_000, embedding_start="random")
     with preserve_random_state(), TemporaryDirectory(prefix="nearfar-") as path, Interrupts() as interrupts:
         times = BatchTimes(limit.clock, TIMED_SHARE * limit.seconds_left, whole=len(train) == len(task.train))
         before = limit.clock()
-        loop = build(config, start, given=trial)
+        loop = build_loop(of_other_items(plan, trial, **settings))
         trainer = TrainerInMemory(loop, RunFolder(path), interrupts, watchers=[times])
         built = limit.clock() - before
         parameters = sum(parameter.numel() for parameter in loop.trainable.parameters())
@@ -456,9 +458,12 @@ def _sides(given: TrainConfig, settled: TrainConfig, task: Task) -> Sequence[int
 
 
 def _with_side(config: TrainConfig, settled: TrainConfig, side: int) -> TrainConfig:
-    """Return the given settings with a smaller image size, which is resized to in the same proportion."""
-    if side in (0, settled.image_size):
-        return config
+    """Return the given settings with a smaller image size."""
+    return config if side in (0, settled.image_size) else config.replace(**_sizes_at(settled, side))
+
+
+def _sizes_at(settled: TrainConfig, side: int) -> dict[str, int | None]:
+    """Return the settings of a smaller image size, which is resized to in the same proportion."""
     assert settled.image_size is not None
     resize = None if settled.resize is None else max(side, round(settled.resize * side / settled.image_size))
-    return config.replace(image_size=side, resize=resize)
+    return {"image_size": side, "resize": resize}

@@ -161,6 +161,7 @@ class BaseMetricLossFunction(nn.Module):
             raise NotImplementedError(f"{type(self).__name__}: works in one process only without labels")
         if indices is not None:
             indices = of_all_processes(indices, len(x), len(x) if ref is None else len(ref))
+        # in one order in every process, because each gathering waits for the same one of the others
         gathered = [None if part is None else distributed.gather_rows(part) for part in (x, y, ref, ref_y)]
         every, every_y, every_ref, every_ref_y = gathered
         assert every is not None

@@ -157,6 +157,7 @@ class RankedListLoss(NeedsLabels):
     ) -> LossDict:
         pos, neg = pair_masks(embeddings, labels, None, embeddings, labels)
         d = self.distance(embeddings)
+        # [d - (alpha - m)]_+ of similar and [alpha - d]_+ of dissimilar samples, (n, n)
         beyond = d - (self.alpha - self.margin)
         within = self.alpha - d
         near = _weighted_mean(beyond, pos & (beyond > 0), self.Tp)

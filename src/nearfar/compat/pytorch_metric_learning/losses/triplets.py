@@ -292,6 +292,7 @@ class DynamicSoftMarginLoss(BaseMetricLossFunction):
 
     def _move_histogram(self, place: Tensor) -> None:
         """Split the weight of each number between its two neighboring bins, in proportion to nearness."""
+        # a gap at place p = b + f, 0 <= f < 1, adds 1 - f to bin b and f to bin b + 1
         last = self.num_bins - 1
         low = place.floor()
         share = low + 1 - place
@@ -300,6 +301,7 @@ class DynamicSoftMarginLoss(BaseMetricLossFunction):
         found.index_add_(0, (low.long() + 1).clamp(0, last), 1 - share)
         found = found / (found.sum() + 1e-6)
         histogram = self.histogram.to(found)
+        # h <- (1 - momentum) h + momentum h_batch, and h_batch itself at first, as there
         first = not bool(histogram.any())
         self.histogram = found if first else (1 - self.momentum) * histogram + self.momentum * found
 

@@ -196,7 +196,7 @@ class CrossBatchMemory(BaseLossWrapper):
         self, embeddings: Tensor, labels: Tensor, indices_tuple: Indices | None, enqueue_mask: Tensor | None
     ) -> Any:
         entering = (embeddings, labels)
-        if enqueue_mask is not None:
+        if enqueue_mask is not None:  # masked samples enter the queue and are no anchors; the others are, and stay out
             if len(enqueue_mask) != len(embeddings):
                 raise Mismatch(f"enqueue_mask: {len(enqueue_mask)} entries for {len(embeddings)} embeddings")
             mask = enqueue_mask.to(embeddings.device)
@@ -210,6 +210,7 @@ class CrossBatchMemory(BaseLossWrapper):
         self.label_memory = self.label_memory.to(labels)
         self.add_to_memory(*entering, number)
         size = self.memory_size if self.has_been_filled else self.queue_idx
+        # copies, because the next batch overwrites the queue before the backward pass of this one may be over
         memory = self.embedding_memory[:size].clone()
         known = self.label_memory[:size].clone()
         found = self.create_indices_tuple(embeddings, labels, memory, known, indices_tuple, enqueue_mask is None)

@@ -212,6 +212,7 @@ class AccuracyCalculator:
             return float(values.mean()) if len(values) else float("nan")
         if not len(values):
             return [float("nan")] * len(torch.unique(every, dim=0)) if self.return_per_class else float("nan")
+        # the mean over classes of the mean over each class: every class counts the same
         classes = torch.unique(labels, dim=0, return_inverse=True)[1]
         sums = torch.zeros(int(classes.max()) + 1, dtype=values.dtype, device=values.device).index_add(
             0, classes, values

@@ -156,7 +156,7 @@ class FaissKNN:
         if isinstance(self.index, Tensor):
             search = CustomKNN(LpDistance(normalize_embeddings=False, power=2))
             return search(query, k, self.index.to(query.device), ref_includes_query)
-        number = min(k + int(ref_includes_query), self.index.ntotal)
+        number = min(k + int(ref_includes_query), self.index.ntotal)  # one more, the query itself, is left out below
         d, i = self.index.search(query.detach().float().cpu().numpy(), number)
         distances = torch.from_numpy(d).to(query.device)
         indices = torch.from_numpy(i).to(query.device)

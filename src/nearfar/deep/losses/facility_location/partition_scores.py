@@ -58,7 +58,8 @@ class Agreement:
 
     def margin(self, cells: Array, sizes: Ints) -> Array:
         """Return Delta per candidate from (c,) sums of phi over cells and (c, K) cluster sizes, empty ones included."""
-        sum_a = self.phi[sizes].sum(1)
+        sum_a = self.phi[sizes].sum(1)  # (c,)
+        # Delta = 1 - score; "const" is 0 only for the partition of the classes, whose cells reach both sums
         if self.kind == "const":
             return ((cells < self.sum_y) | (cells < sum_a)).astype(float)
         if self.kind == "ari":

@@ -140,7 +140,7 @@ class BayesianUpdating(SavedDraws, Term):
                 f"BayesianUpdating: embeddings: expected {d} dimensions and no ref, got {batch.x.shape[1]}"
             )
         x = unit(batch.x) if self.normalize else batch.x
-        if self.training:
+        if self.training:  # before the draws, so that new classes have a distribution
             self.gaussians.update(x, y)
         near, far = self._distances(x, y, batch.anchors)
         value, number = bayesian_updating(near, far, self.loss, self.margin)

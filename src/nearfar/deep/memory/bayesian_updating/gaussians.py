@@ -164,6 +164,7 @@ class _Squares(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         x, draws = ctx.saved_tensors
+        # d |x - z|^2 / dx = 2 (x - z), summed over the k draws; g (k, s, 1)
         g = 2 * grads[0].T[:, :, None]
         pulled = torch.zeros_like(x)
         for part in parts(draws):

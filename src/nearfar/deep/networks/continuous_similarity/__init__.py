@@ -121,6 +121,7 @@ class ContinuousSimilarityNet(Checked, PreciseBuffers):
         """Return the (n, m) scores in (0, 1) of items with those of `ref`, or with each other."""
         z = self.trunk(items)
         other = z if ref is None else self.trunk(ref)
+        # (s(a, b) + s(b, a)) / 2, because the network scores ordered pairs
         s = self.scores(z, other)
         return (s + (s if ref is None else self.scores(other, z)).T) / 2
 

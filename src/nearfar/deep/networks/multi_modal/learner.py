@@ -124,6 +124,7 @@ class ViewReconstruction(NetworkLearner):
 
         def loss(rows: Tensor) -> Tensor:
             part = of_all.take(rows)
+            # hidden modalities are not read, but have to be reconstructed from the others
             if self.hide:
                 shown = hide(part.present, self.hide, noise)
             else:

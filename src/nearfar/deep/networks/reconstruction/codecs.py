@@ -71,6 +71,7 @@ def squared_error(x: Tensor, decoded: Tensor) -> Tensor:
 def omega(kind: str, network: nn.Module, code: Tensor) -> Tensor:
     """Return the penalty: a sum over all weight matrices, or a sum over the code's entries, averaged over rows."""
     entries, norm = kind.split("_")
+    # sum_l |W_l|, which does not depend on the batch, or (1/n) sum_i |h_i|
     parts = [code]
     if entries == "weights":
         parts = [w for w in network.parameters() if w.ndim == 2]

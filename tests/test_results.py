@@ -1,0 +1,51 @@
+"""The pages of results show what the files of their long tables hold."""
+
+import re
+
+import pytest
+
+from tools.measured import DOCS, as_markdown, rows_of
+
+PAGES = sorted(DOCS.glob("results*.md"))
+FOLDED = [
+    pytest.param(page, name, id=name) for page in PAGES for name in re.findall(r"measured/(\w+)\.csv", page.read_text())
+]
+
+
+def cells_of(line):
+    return [cell.strip().replace("**", "") for cell in line.strip().strip("|").split("|")]
+
+
+def table_before(text, name):
+    """Return the header and the rows of the table above the name of a file, or nothing."""
+    lines = text.partition(f"measured/{name}.csv")[0].rpartition("\n")[0].rstrip().splitlines()
+    count = next(k for k, line in enumerate([*reversed(lines), ""]) if not line.startswith("|"))
+    table = lines[len(lines) - count :]
+    return (cells_of(table[0]), [cells_of(line) for line in table[2:]]) if table else ([], [])
+
+
+@pytest.mark.parametrize(("page", "name"), FOLDED)
+def test_a_page_shows_rows_of_the_table_that_it_folds(page, name):
+    columns, shown = table_before(page.read_text(), name)
+    header, _, *rows = [cells_of(line) for line in as_markdown(rows_of(name))]
+    assert set(columns) <= set(header)
+    places = [header.index(column) for column in columns]
+    held = [[row[place] for place in places] for row in rows]
+    assert not [row for row in shown if row not in held]
+
+
+def test_every_file_of_results_is_on_a_page():
+    assert {path.stem for path in (DOCS / "measured").glob("*.csv")} == {param.values[1] for param in FOLDED}
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.stem != "results"], ids=lambda page: page.stem)
+def test_a_page_of_results_begins_with_a_choice_and_a_picture(page):
+    first = re.split(r"^## ", page.read_text(), flags=re.M)[0]
+    assert re.search(r"^\| you (have|want) \| (take|expect) \|", first, re.M)
+    assert re.search(r"^!\[[^\]]{40,}\]\(pictures/\w+\.svg\)$", first, re.M)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_long_tables_are_folded(page):
+    for table in re.findall(r"(?:^\|.*\n)+", page.read_text(), re.M):
+        assert table.count("\n") <= 22, table[:200]
