@@ -87,7 +87,10 @@ def test_a_fit_on_few_classes_says_so_as_inspect_does(folder, capsys, monkeypatc
 
 @pytest.mark.parametrize(
     ("words", "ending"),
-    [(("export", "rca.safetensors", "-o", "x.pt"), ".onnx"), (("report", "rows.npz", "-o", "x.txt"), ".html")],
+    [
+        (("export", "rca.safetensors", "-o", "x.pt"), ".onnx, or for a run .pt2 or a folder"),
+        (("report", "rows.npz", "-o", "x.txt"), ".html"),
+    ],
 )
 def test_a_file_is_not_written_under_the_ending_of_another_kind(words, ending, folder, capsys, monkeypatch):
     code, _, err = run(capsys, monkeypatch, *words)

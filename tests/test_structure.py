@@ -256,6 +256,28 @@ def test_no_package_hides_a_module_of_its_own():
         assert not names & modules, package
 
 
+def test_reading_changes_nothing():
+    """A property is a question: it assigns no attribute, and computes no loss and no embedding again."""
+    acting = set()
+    for module, path in PATHS.items():
+        functions = [node for node in ast.walk(parsed(path)) if isinstance(node, ast.FunctionDef)]
+        for function in functions:
+            if "property" not in {ast.unparse(decorator) for decorator in function.decorator_list}:
+                continue
+            nodes = [node for node in ast.walk(function) if isinstance(node, ast.Attribute | ast.Call)]
+            if any(writes(node) or runs_itself(node) for node in nodes):
+                acting.add(f"{module}: {function.name}")
+    assert not acting, "the call that computes a value returns it or keeps it"
+
+
+def writes(node: ast.expr) -> bool:
+    return isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load)
+
+
+def runs_itself(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and ast.unparse(node.func) in ("self", "self.forward", "setattr")
+
+
 def test_rooms_import_downwards():
     for module in PATHS.keys() - {"", "__main__"}:
         room = room_of(module)

@@ -1,4 +1,4 @@
-"""What a command does to data from end to end, as one call: train, fit, score, compare, report, find suspects, adapt.
+"""What a command does to data from end to end, as one call: train, fit, score, compare, report, adapt, export.
 
 >>> from nearfar import workflows
 >>> print(workflows.evaluate("features.npz").text)  # doctest: +SKIP
@@ -18,6 +18,7 @@ HOMES = {
     "duplicates": "near_duplicates",
     "embed": "embedding",
     "evaluate": "evaluating",
+    "export": "exporting",
     "fit": "fitting",
     "groups": "grouping",
     "label_next": "labeling",

@@ -7,27 +7,19 @@ Episodes are classified by distances of embeddings, or with the classifier "scor
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..data import Dataset
 from ..data.items import left_out
-from ..data.readers.one_shot_runs import read_one_shot_runs
-from ..evaluation.few_shot import FewShot, few_shot, one_shot_accuracy
-from ..evaluation.intervals import interval
+from ..data.readers.one_shot_runs import OneShotRun, read_one_shot_runs
+from ..evaluation.few_shot import few_shot, one_shot_accuracy
 from ..io.sources import SourceKind, kind_of
 from ..models import load
 from ..models.embedded import Selection, embed_source, items_of
 from ..numerics.distances import unit_rows
-from ..progress import counted
 from .outcome import Outcome
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from ..data.readers.one_shot_runs import OneShotRun
-    from ..deep.networks.pair_terms import PairTerm
 
 
 def score_few_shot(protocol: str, source: Path, selection: Selection, how: dict[str, Any]) -> Outcome:
@@ -48,6 +40,8 @@ def score_episodes(source: Path, selection: Selection, how: dict[str, Any]) -> O
         Keywords of `few_shot`; its classifier may also be "scores".
     """
     if how["classifier"] == "scores":
+        from .pair_scores import few_shot_by_scores
+
         dataset = items_of(source, selection)
         found = few_shot_by_scores(source, dataset, **{key: how[key] for key in how if key != "classifier"})
     else:
@@ -64,74 +58,6 @@ def score_episodes(source: Path, selection: Selection, how: dict[str, Any]) -> O
         left = ""
     about = f"{dataset.name}, {found.classes} classes{left}{left_out(dataset)}."
     return Outcome(f"{about}\n\n{found}", {"protocol": about, "scores": found.to_dict()})
-
-
-def few_shot_by_scores(
-    source: Path, dataset: Dataset, *, ways: int, shots: int, queries: int, episodes: int
-) -> FewShot:
-    """Return the mean accuracy of random episodes, where a query's class is that with the highest pair score.
-
-    Raises
-    ------
-    ValueError
-        If the source is not a run, or its objective has no network of pairs.
-    """
-    import torch
-
-    from ..deep.episodes import split_episode
-    from ..deep.samplers.episodes import EpisodeSampler
-
-    term, parts = _scored_items(source, dataset)
-    sampler = EpisodeSampler(dataset.labels, ways, shots, queries, episodes)
-    labels = torch.from_numpy(dataset.labels)
-    accuracies = []
-    with torch.inference_mode():
-        for rows in map(torch.tensor, counted(sampler, "episodes", episodes)):
-            episode = split_episode(rows, labels[rows], ways, shots)
-            query, support = ([part[at] for part in parts] for at in (episode.query, episode.support))
-            scores = term.score(query, support, episode.support_labels, ways)
-            accuracies.append(float((scores.argmax(1) == episode.query_labels).float().mean()))
-    accuracy = interval(accuracies, "normal")
-    drawn = len(sampler.classes.counts)
-    return FewShot(
-        accuracy=accuracy,
-        ways=ways,
-        shots=shots,
-        queries=queries,
-        episodes=episodes,
-        classifier="scores",
-        distance=term.title,
-        classes=drawn,
-        left_out=sampler.left_out,
-    )
-
-
-def _scored_items(source: Path, dataset: Dataset) -> tuple[PairTerm, list[Tensor]]:
-    """Return the network of pairs of a run, and the features of items that it compares."""
-    import torch
-
-    from ..data.loader import make_loader
-    from ..deep.networks.pair_terms import PairTerm
-    from ..train import TrainConfig
-    from ..train.features import as_floats, image_sizes_of
-    from ..train.loading import load_trainable
-
-    if kind_of(source) is not SourceKind.RUN:
-        raise ValueError("classifier=scores: expected a run whose network scores pairs")
-    config = TrainConfig.from_json(source / "config.json")
-    trainable = load_trainable(source)
-    term = next((term for term in trainable.objective.terms if isinstance(term, PairTerm)), None)
-    if term is None:
-        raise ValueError(f"classifier=scores: {source} has no network of pairs in its objective, {config.objective}")
-    sizes: dict[str, Any] = {}
-    if dataset.kind == "image":
-        sizes = image_sizes_of(config)
-    device = next(trainable.embedder.parameters()).device
-    with torch.inference_mode():
-        loader = make_loader(dataset, batch_size=256, **sizes)
-        batches = counted(loader, "embedding", len(loader))
-        parts = [term.features(trainable.embedder, as_floats(items.to(device))) for items, _, _ in batches]
-    return term, [torch.cat(part) for part in zip(*parts, strict=True)]
 
 
 def one_shot_runs_of(source: Path, data: str | None) -> Outcome:

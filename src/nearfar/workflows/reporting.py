@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..data.checks.training_items import warnings_on_scores
-from ..data.decode import fit
 from ..data.items import NamedReader, flat_rows
 from ..estimators.explanation import anatomy, explain
 from ..estimators.fitted import named_columns
 from ..io.sources import SourceKind, has_embeddings, kind_of, name_of
-from ..models import load_embedder
 from ..models.embedded import Selection, recorded
 from ..progress import stage
 from .fitting import is_linear
@@ -52,6 +50,8 @@ def report(
     selection = selection or Selection()
     whole_run = kind_of(source) is SourceKind.RUN and selection.data is None and selection.distance is None
     if whole_run and (against is None or kind_of(against) is SourceKind.RUN):
+        from .attention import attention_of
+
         return report_run(source, out, attention=attention_of(source), against=against, defaults=default_settings())
     scored = score_data(source, selection)
     dataset = scored.embedded.dataset
@@ -181,27 +181,3 @@ def beside(source: Path, dataset: Dataset, selection: Selection, against: Path |
 def short_name(source: Path) -> str:
     """Return the name of a run's folder, including dots, or that of a file without its ending."""
     return name_of(source) if source.is_dir() else source.stem
-
-
-def attention_of(run: Path) -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]] | None:
-    """Return a function from an (S, S, C) image to the last convolution (C', H, W) of a run's network, if any."""
-    import torch
-
-    from ..data.augment import to_float
-    from ..train import TrainConfig
-    from ..train.checkpoint import read_about
-    from ..train.features import resizing_of
-    from ..train.loading import network_config
-
-    config = network_config(TrainConfig.from_json(run / "config.json"), read_about(run / "best.safetensors"))
-    embedder = load_embedder(run)
-    device = next(embedder.parameters(), torch.empty(0)).device
-
-    def maps(image: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        side = config.image_size or image.shape[0]
-        pixels = fit(image, side, resizing=resizing_of(config)).transpose(2, 0, 1)
-        batch = to_float(torch.from_numpy(pixels[None].copy()))
-        with torch.inference_mode():
-            return np.asarray(embedder.feature_map(batch.to(device))[0].cpu())
-
-    return maps if embedder.has_feature_map else None

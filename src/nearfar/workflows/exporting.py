@@ -1,0 +1,69 @@
+"""A network or a linear learner for servers and devices without nearfar, in the format that its name gives."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from pathlib import Path
+
+from ..io.sources import SourceKind, kind_of
+from ..models import load
+from ..models.export import export_learner, export_program, export_run, tokenizer_beside
+from ..models.foreign_models import export_folder
+
+
+def export(
+    source: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    int8: bool = False,
+    overwrite: bool = False,
+    trust: str | Collection[str] = (),
+) -> str:
+    """Export a network or a linear learner, as `nearfar export` does, and return a line on what was written.
+
+    Parameters
+    ----------
+    source : str or path
+        The folder of a run, or a learner saved as .safetensors.
+    out : str or path
+        An .onnx file; or for a run a .pt2 file of `torch.export`, or a folder, which the library of its trunk opens.
+        Files are replaced.
+    int8 : bool
+        Store the weights of a network in an .onnx file as 8-bit integers.
+    overwrite : bool
+        Replace an existing folder.
+    trust : str or collection of str
+        Modules of your own that the settings of the run may name; their code is run.
+
+    Raises
+    ------
+    ValueError
+        If the name of the file has another ending, or the source cannot be exported to it.
+    """
+    path = Path(out)
+    kind = kind_of(source, SourceKind.RUN, SourceKind.LEARNER)
+    if path.suffix == "" and kind is SourceKind.RUN and not int8:
+        return export_folder(source, path, overwrite=overwrite, trust=trust)
+    if path.suffix == ".pt2" and kind is SourceKind.RUN and not int8:
+        export_program(source, path, trust=trust)
+        return f"{path}: a program of torch.export; its embeddings are those of {source}"
+    if path.suffix != ".onnx":
+        raise ValueError(f"out: {path}: expected a file that ends in .onnx, or for a run .pt2 or a folder")
+    if kind is SourceKind.LEARNER:
+        if int8:
+            raise ValueError("int8: works only with the network of a run, not with a linear learner; leave it out")
+        export_learner(load(source), path)
+    else:
+        cosine = export_run(source, path, int8=int8, trust=trust)
+    if int8:
+        return f"{_about_file(path)}; its embeddings have a mean cosine of {cosine:.4f} to those of {source}"
+    return f"{_about_file(path)}; in ONNX Runtime, its embeddings are the same as those of {source}"
+
+
+def _about_file(path: Path) -> str:
+    """Return the name and the size of a file, and the name of the tokenizer beside it."""
+    size = path.stat().st_size
+    about = f"{path}: {size / 1000:,.0f} kB" if size >= 1000 else f"{path}: {size} bytes"
+    tokenizer = tokenizer_beside(path)
+    return f"{about}, with its tokenizer in {tokenizer}" if tokenizer.exists() else about
