@@ -21,7 +21,7 @@ from ..dataset import DataError, DataNotFoundError
 
 BROKEN = (OSError, ValueError, tarfile.TarError, *CORRUPT)
 """Exceptions of a damaged archive; RuntimeError if headers are nested without end."""
-BLOCK = 512
+TAR_BLOCK = 512
 """Number of bytes of a header; blocks of zeros end an archive."""
 TAR_ENDS = 4096
 """Number of bytes at the end of a file that distinguish it from most others."""
@@ -129,7 +129,7 @@ class TarFiles:
         except BROKEN as error:
             raise DataError(f"{self.root}: not a readable tar archive ({error})") from error
         # tarfile stops at a damaged header as if it were the end
-        if any(_read_at(self._file, end, min(BLOCK, length - end))):
+        if any(_read_at(self._file, end, min(TAR_BLOCK, length - end))):
             raise DataError(f"{self.root}: damaged; the header at byte {end:,} cannot be read")
 
     def _checked(self, member: tarfile.TarInfo) -> str:
