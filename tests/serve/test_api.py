@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from nearfar.index import QueryAdapter, create, open_store, records_of
-from nearfar.serve import Collection, Limits, WrongLabels, make_app, marks
+from nearfar import RCA, models
+from nearfar.index import QueryAdapter, build, create, open_store, records_of, undo_upgrade, upgrade
+from nearfar.serve import Collection, Limits, WrongLabels, make_app, marks, open_app
 from nearfar.serve import server as serve_server
 from tests.commands import run
 from tests.serve.conftest import COLORS, Image, embeds, mean_color
@@ -383,6 +384,57 @@ def test_an_index_of_another_model_is_not_searched_with_the_old_one(client, fold
     assert refused.status_code == 503
     assert "another model" in refused.json()["error"]
     assert client.get("/api/neighbors?name=red/3.png&k=2").status_code == 200
+
+
+def test_a_new_model_is_served_when_it_is_loaded_and_the_old_one_meanwhile(tmp_path, monkeypatch):
+    """An upgrade and its undoing are noticed without a restart; each request is answered by one model and its index."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    labels = np.arange(40) % 4
+    rows = rng.normal(size=(4, 6))[labels] + 0.3 * rng.normal(size=(40, 6))
+    np.savez("rows.npz", X=rows, y=labels)
+    RCA().fit(rows, labels).save("old.safetensors")
+    RCA(n_components=3).fit(rows, labels).save("new.safetensors")
+    build("old.safetensors", "rows.npz", "x.index")
+    client = TestClient(open_app("x.index"), base_url=BASE)
+    monkeypatch.setattr("nearfar.serve.collection.LOOK_EVERY", 0.0)
+    asked = {"row": rows[7].tolist()}
+
+    def nearest():
+        answer = client.post("/api/search?k=2", json=asked)
+        assert answer.status_code == 200, answer.text
+        found = answer.json()["neighbors"]
+        assert (found[0]["name"], found[0]["distance"] < 1e-4) == ("rows[7]", True)
+        return client.get("/api/about").json()["dimensions"], round(found[1]["distance"], 3)
+
+    old = nearest()
+    loading = threading.Event()
+    load = models.load
+
+    def slowly(source):
+        assert loading.wait(30)
+        return load(source)
+
+    monkeypatch.setattr("nearfar.index.searching.load", slowly)
+    monkeypatch.setattr("nearfar.serve.collection.OPEN_WAIT", 0.0)
+    upgrade("x.index", "new.safetensors")
+    assert nearest() == nearest() == old
+    loading.set()
+    until = time.monotonic() + 30
+    while nearest() == old:
+        assert time.monotonic() < until
+    assert nearest()[0] == 3
+    undo_upgrade("x.index")
+    while nearest() != old:
+        assert time.monotonic() < until
+
+    def failing(source):
+        raise FileNotFoundError(f"{source}: no such model")
+
+    monkeypatch.setattr("nearfar.index.searching.load", failing)
+    upgrade("x.index", "new.safetensors")
+    for _ in range(3):
+        assert nearest() == old
 
 
 @pytest.mark.parametrize("damaged", [True, False])

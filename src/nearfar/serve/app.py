@@ -33,6 +33,7 @@ from .collection import (
     Collection,
     NotAnImageError,
     OtherModelError,
+    Served,
     TooManyPixelsError,
     item_as_dict,
     one_item,
@@ -226,8 +227,9 @@ class Api:
             async with self.decodings.turn(pixels):
                 if await request.is_disconnected():
                     raise HTTPException(400, "the connection was closed before the image was decoded")
-                embedding = await _in_thread(lambda: self.collection.embedded_image(data))
-        return await self._nearest(lambda: embedding, query)
+                served = await _in_thread(self.collection.served)
+                embedding = await _in_thread(lambda: self.collection.embedded_image(served, data))
+        return await self._answered(lambda _: self._found(served, embedding, query), query, served)
 
     async def _search_numbers(self, request: Request, query: SearchQuery) -> Response:
         """Search by an embedding, or by the numbers that the model embeds."""
@@ -237,10 +239,10 @@ class Api:
         if len(body) != 1 or not is_row(numbers):
             raise HTTPException(400, 'expected {"vector": [0.1, ...]}, an embedding, or {"row": [...]} for the model')
         if key == "vector":
-            return await self._nearest(lambda: self.collection.checked_vector(numbers), query)
+            return await self._nearest(lambda served: self.collection.checked_vector(served, numbers), query)
         if "row" not in self.collection.takes:
             raise HTTPException(501, 'the model of this index does not embed rows; send {"vector": [...]}')
-        return await self._nearest(lambda: self.collection.embedded_row(numbers), query)
+        return await self._nearest(lambda served: self.collection.embedded_row(served, numbers), query)
 
     async def search_text(self, request: Request) -> Response:
         query = SearchQuery.of(request)
@@ -250,7 +252,7 @@ class Api:
             raise HTTPException(501, "the model of this index does not embed texts; search by an image or an item")
         if not isinstance(text, str) or not text.strip():
             raise HTTPException(400, 'expected {"text": "red shoes"}, with at least one word')
-        return await self._nearest(lambda: self.collection.embedded_text(text), query)
+        return await self._nearest(lambda served: self.collection.embedded_text(served, text), query)
 
     async def search_words(self, request: Request) -> Response:
         _check_parameters(request, "words", "k", "where")
@@ -273,9 +275,10 @@ class Api:
             raise HTTPException(400, f"vectors: expected 1 to {MAX_QUERIES}, got {len(vectors)}")
 
         def read() -> dict[str, Any]:
-            store = self.collection.store()
-            rows = np.concatenate([self.collection.checked_vector(vector) for vector in vectors])
-            hits = self._found(store, rows, query)
+            served = self.collection.served()
+            store = served.store
+            rows = np.concatenate([self.collection.checked_vector(served, vector) for vector in vectors])
+            hits = self._found(served, rows, query)
             threshold = threshold_of(store.about) if query.within is None else query.within
             results = [
                 {"neighbors": plain_neighbors(hits, self.marks.right, threshold, place)} for place in range(len(rows))
@@ -290,17 +293,18 @@ class Api:
             items = _read(NewItems, body).items
         if not items:
             raise HTTPException(400, "items: expected at least one")
-        rows = [await self._embedded_item(request, item) for item in items]
+        served = await _in_thread(self.collection.served)
+        rows = [await self._embedded_item(request, served, item) for item in items]
 
         def write() -> dict[str, Any]:
-            with self.collection.writing() as store:
+            with self.collection.writing(served) as store:
                 there = len(store.get([item.name for item in items]))
                 store.add(new_records(items, rows, store))
                 return {"added": len(items) - there, "replaced": there, "items": store.count()}
 
         return JSONResponse(await _in_thread(write))
 
-    async def _embedded_item(self, request: Request, item: NewItem) -> AnyArray:
+    async def _embedded_item(self, request: Request, served: Served, item: NewItem) -> AnyArray:
         """Return the embedding of an item, (1, d)."""
         collection = self.collection
         if not 0 < len(item.name) <= MAX_NAME:
@@ -310,23 +314,23 @@ class Api:
         except ValueError as error:
             raise HTTPException(400, str(error)) from None
         if way == "image":
-            return await self._embedded_image(request, item.image or "", "document")
+            return await self._embedded_image(request, served, item.image or "", "document")
         if way == "vector":
-            return await _in_thread(lambda: collection.checked_vector(item.vector or []))
+            return await _in_thread(lambda: collection.checked_vector(served, item.vector or []))
         if way not in collection.takes:
             raise HTTPException(501, f"{quoted(item.name)}: the model of this index does not embed a {way}")
         if way == "text":
-            return await _in_thread(lambda: embedded_texts(collection, [item.text or ""]))
-        return await _in_thread(lambda: collection.embedded_row(item.row or [], prompt="document"))
+            return await _in_thread(lambda: embedded_texts(collection, served, [item.text or ""]))
+        return await _in_thread(lambda: collection.embedded_row(served, item.row or [], prompt="document"))
 
-    async def _embedded_image(self, request: Request, url: str, prompt: Any) -> AnyArray:
+    async def _embedded_image(self, request: Request, served: Served, url: str, prompt: Any) -> AnyArray:
         """Embed an image in a data URL, in its turn, (1, d)."""
         if "image" not in self.collection.takes:
             raise HTTPException(501, "the model of this index does not embed images")
         data = await _in_thread(lambda: image_in(url) or b"")
         pixels = await _in_thread(lambda: self.collection.check_image(data, self.limits.upload_pixels))
         async with self.decodings.turn(pixels):
-            return await _in_thread(lambda: self.collection.embedded_image(data, prompt=prompt))
+            return await _in_thread(lambda: self.collection.embedded_image(served, data, prompt=prompt))
 
     async def remove(self, request: Request) -> Response:
         _check_parameters(request)
@@ -334,7 +338,7 @@ class Api:
             names = _read(Names, body).names
 
         def write() -> dict[str, Any]:
-            with self.collection.writing() as store:
+            with self.collection.writing(self.collection.served()) as store:
                 there = store.get(names).names.tolist()
                 if there:
                     store.remove(there)
@@ -346,7 +350,8 @@ class Api:
         _check_parameters(request)
         async with self._json(request, self.limits.upload_bytes) as body:
             asked = _read(EmbeddingInput, body)
-        dimensions = self.collection.store().dimensions
+        served = await _in_thread(self.collection.served)
+        dimensions = served.store.dimensions
         inputs = [asked.input] if isinstance(asked.input, str) else asked.input
         for name, value, known in (
             ("encoding_format", asked.encoding_format, ("float", "base64")),
@@ -362,16 +367,17 @@ class Api:
         if not any(text.startswith("data:image/") for text in inputs):
             if "text" not in self.collection.takes:
                 raise HTTPException(501, "the model of this index does not embed texts")
-            rows.append(await _in_thread(lambda: embedded_texts(self.collection, inputs, prompt=prompt)))
+            rows.append(await _in_thread(lambda: embedded_texts(self.collection, served, inputs, prompt=prompt)))
         else:
             for text in inputs:
                 if not text.startswith("data:image/"):
                     raise HTTPException(400, "input: expected texts or images, got both; send two requests")
-                rows.append(await self._embedded_image(request, text, prompt))
+                rows.append(await self._embedded_image(request, served, text, prompt))
         return JSONResponse(as_openai(np.concatenate(rows), asked.model, asked.encoding_format))
 
-    def _found(self, store: Store, rows: AnyArray, query: SearchQuery) -> Hits:
-        """Search a store for the neighbors of embeddings (n, d)."""
+    def _found(self, served: Served, rows: AnyArray, query: SearchQuery) -> Hits:
+        """Search the index for the neighbors of embeddings (n, d)."""
+        store = served.store
         if store.distance == "cosine" and not rows.any(axis=1).all():
             raise ValueError("the query is all zeros, which has no cosine distance to any item")
         if query.words:
@@ -381,7 +387,7 @@ class Api:
         else:
             hits = store.search(rows, query.k, where=query.where, group_by=query.group_by)
         # the store of a server may have noticed only during the search that another model made the index again
-        self.collection.check_model(store)
+        served.check_model()
         return hits
 
     async def neighbors(self, request: Request) -> Response:
@@ -390,7 +396,8 @@ class Api:
         if query.words:
             raise HTTPException(400, "words: does not work with the neighbors of an item; search by its embedding")
 
-        def neighbors_of_item(store: Store) -> Hits:
+        def neighbors_of_item(served: Served) -> Hits:
+            store = served.store
             item = one_item(store, name)
             hits = store.search(item.embeddings, query.k + 1, where=query.where, group_by=query.group_by)
             values = item.column(query.group_by).tolist() if query.group_by else []
@@ -458,17 +465,20 @@ class Api:
 
         return JSONResponse(await _in_thread(mark), status_code=201)
 
-    async def _nearest(self, embedding: Callable[[], AnyArray], query: SearchQuery) -> Response:
-        def search(store: Store) -> Hits:
-            return self._found(store, embedding(), query)
+    async def _nearest(self, embedding: Callable[[Served], AnyArray], query: SearchQuery) -> Response:
+        def search(served: Served) -> Hits:
+            return self._found(served, embedding(served), query)
 
         return await self._answered(search, query)
 
-    async def _answered(self, search: Callable[[Store], Hits], query: SearchQuery) -> Response:
+    async def _answered(
+        self, search: Callable[[Served], Hits], query: SearchQuery, served: Served | None = None
+    ) -> Response:
         def read() -> dict[str, Any]:
-            store = self.collection.store()  # once, because it may be opened again at any time
+            used = served or self.collection.served()  # once, because the index may be opened again at any time
+            store = used.store
             threshold = threshold_of(store.about) if query.within is None else query.within
-            neighbors = plain_neighbors(search(store), self.marks.right, threshold)
+            neighbors = plain_neighbors(search(used), self.marks.right, threshold)
             return {"threshold": threshold, "distance": store.distance, "neighbors": neighbors}
 
         return JSONResponse(await _in_thread(read))

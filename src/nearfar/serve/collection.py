@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from io import BytesIO
 from math import isfinite
 from pathlib import Path
@@ -44,6 +45,7 @@ FORMATS = (
 Prompt = Literal["query", "document"]
 WRITE_WAIT = 5.0  # seconds for other processes that change the index
 LOOK_EVERY = 1.0  # seconds between checks whether the index has changed on disk
+OPEN_WAIT = 1.0  # seconds that the request which finds a change waits until the index is opened again
 UPLOAD = "upload"
 ADDRESS = re.compile(r"(?:postgresql|postgres):/[^\s#]*(?:#[\w.]*)?")
 TRIED_PICTURES = 8  # items of which one must have a picture
@@ -59,6 +61,30 @@ class TooManyPixelsError(ValueError):
 
 class OtherModelError(RuntimeError):
     """The index was made again with another model than the one that embeds the queries."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """What answers one request from its beginning to its end: an index, and the model that embeds queries for it.
+
+    Attributes
+    ----------
+    store : Store
+    model : Model or None
+    adapter : QueryAdapter or None
+    made_by : tuple of str
+        What made the index for which the model was loaded; see `maker_of`.
+    """
+
+    store: Store
+    model: Model | None
+    adapter: QueryAdapter | None
+    made_by: tuple[str, ...]
+
+    def check_model(self, store: Store | None = None) -> None:
+        """Raise an error if the index is that of another model, so that its distances to queries would mean nothing."""
+        if maker_of(store or self.store) != self.made_by:
+            raise OtherModelError("the index was made again with another model; start the server again to load it")
 
 
 class Uploaded:
@@ -100,6 +126,9 @@ class Collection:
         What embeds the queries. Without it, only items and embeddings can be queries.
     adapter : QueryAdapter, optional
         Map from embeddings of `model` to those of the model that made the index.
+    load_model : callable, optional
+        Function from an index that another model has made again to that model and its adapter. Without it, the server
+        refuses queries that it would have to embed.
     """
 
     def __init__(
@@ -109,17 +138,18 @@ class Collection:
         read_pictures: Callable[[Sequence[str], Mapping[str, str]], Any] | None = None,
         model: Model | None = None,
         adapter: QueryAdapter | None = None,
+        load_model: Callable[[Store], tuple[Model | None, QueryAdapter | None]] | None = None,
     ) -> None:
         self.path = path
         self.open_store = open_store
         self.read_pictures = read_pictures
-        self.model = model
-        self.adapter = adapter
-        self._lock = threading.Lock()  # protects the opening of the index
+        self.load_model = load_model
+        self._lock = threading.Lock()  # one thread looks whether the index has changed
+        self._opening: threading.Thread | None = None
         self._write_lock = threading.Lock()
         self._network_lock = threading.Lock()  # one forward pass at a time, because several would only need more memory
-        self._store = open_store()
-        self._made_by = maker_of(self._store)
+        store = open_store()
+        self._served = Served(store, model, adapter, maker_of(store))
         self._seen = self._stamp()
         self._looked = time.monotonic()
         self._classes: dict[tuple[int, int], dict[str, int]] = {}
@@ -132,33 +162,59 @@ class Collection:
 
     def without_address(self, message: str) -> str:
         """Return a message with the name of the index in the place of where it is: clients need not know a server."""
-        for place in (self._store.uri, str(self.path), os.path.abspath(self.path)):
+        for place in (self._served.store.uri, str(self.path), os.path.abspath(self.path)):
             message = message.replace(place, self.name)
         return ADDRESS.sub(self.name, message)
 
     @property
     def takes(self) -> tuple[str, ...]:
         """Kinds of items that can be queries besides those of the index: some of "row", "image" and "text"."""
-        return () if self.model is None else self.model.takes
+        model = self._served.model
+        return () if model is None else model.takes
+
+    @property
+    def adapter(self) -> QueryAdapter | None:
+        """The map from embeddings of the model to those of the index, if there is one."""
+        return self._served.adapter
 
     def store(self) -> Store:
-        """Return the index, which is opened again if it has changed on disk.
+        """Return the index, which is opened again if it has changed on disk."""
+        return self.served().store
 
-        If it cannot be opened again, for example because it was deleted, the index that is open is kept.
+    def served(self) -> Served:
+        """Return what answers a request; the index is opened again if it has changed on disk.
+
+        If that takes long, or a new model has to be loaded, requests are answered by what was open before meanwhile.
+        They still are if it fails, for example because the index was deleted.
         """
-        if time.monotonic() - self._looked >= LOOK_EVERY:
-            with self._lock:
-                self._looked = time.monotonic()
-                stamp = self._stamp()
-                if stamp != self._seen:
-                    self._seen = stamp
-                    self._reopen()
-        return self._store
+        if time.monotonic() - self._looked >= LOOK_EVERY and self._lock.acquire(blocking=False):
+            try:
+                self._look()
+            finally:
+                self._lock.release()
+        return self._served
+
+    def _look(self) -> None:
+        self._looked = time.monotonic()
+        stamp = self._stamp()
+        if stamp == self._seen or (self._opening is not None and self._opening.is_alive()):
+            return
+        self._seen = stamp
+        self._opening = threading.Thread(target=self._reopen, daemon=True)
+        self._opening.start()
+        self._opening.join(timeout=OPEN_WAIT)
 
     def _reopen(self) -> None:
+        before = self._served
         try:
-            self._store = self.open_store()
-        except (OSError, ValueError) as error:
+            store = self.open_store()
+            made_by = maker_of(store)
+            if made_by == before.made_by or self.load_model is None:
+                self._served = replace(before, store=store)
+            else:
+                model, adapter = self.load_model(store)
+                self._served = Served(store, model, adapter, made_by)
+        except (OSError, ValueError, ImportError) as error:
             if sys.stderr is not None:
                 print(
                     f"nearfar: the index that was opened before is still served: {error}", file=sys.stderr, flush=True
@@ -166,14 +222,6 @@ class Collection:
             return
         self._classes = {}
         self._pictured = {}
-
-    def check_model(self, store: Store) -> None:
-        """Raise an error if another model has made the index again since the start of the server.
-
-        The server still embeds queries with the former model, so that their distances would mean nothing.
-        """
-        if maker_of(store) != self._made_by:
-            raise OtherModelError("the index was made again with another model; start the server again to load it")
 
     def check_image(self, data: bytes, max_pixels: int) -> int:
         """Return the number of pixels of an upload, or of samples of a sound; only its header is decoded.
@@ -190,7 +238,7 @@ class Collection:
             )
         return pixels_of(data, max_pixels)
 
-    def embedded_image(self, data: bytes, *, prompt: Prompt = "query") -> AnyArray:
+    def embedded_image(self, served: Served, data: bytes, *, prompt: Prompt = "query") -> AnyArray:
         """Embed an uploaded image or sound, (1, d), which is decoded once.
 
         Raises
@@ -207,41 +255,40 @@ class Collection:
             name=UPLOAD, labels=np.zeros(1, np.int64), classes=("",), kind=kind, read=reader, names=(UPLOAD,)
         )
         try:
-            return self.embedded(items, prompt=prompt)
+            return self.embedded(served, items, prompt=prompt)
         except BadItemError as error:
             raise NotAnImageError(str(error)) from error
 
-    def embedded_text(self, text: str) -> AnyArray:
+    def embedded_text(self, served: Served, text: str) -> AnyArray:
         """Embed a text, (1, d)."""
-        return self.embedded(text_items(UPLOAD, [text], [""]))
+        return self.embedded(served, text_items(UPLOAD, [text], [""]))
 
-    def embedded_row(self, numbers: Sequence[float], *, prompt: Prompt = "query") -> AnyArray:
+    def embedded_row(self, served: Served, numbers: Sequence[float], *, prompt: Prompt = "query") -> AnyArray:
         """Embed a row of numbers, (1, d)."""
         row = np.array([numbers], dtype=np.float32)
-        return self.embedded(Dataset.from_array(UPLOAD, row, None), prompt=prompt)
+        return self.embedded(served, Dataset.from_array(UPLOAD, row, None), prompt=prompt)
 
-    def embedded(self, items: Dataset, *, prompt: Prompt = "query") -> AnyArray:
+    def embedded(self, served: Served, items: Dataset, *, prompt: Prompt = "query") -> AnyArray:
         """Embed as the index has its items: mapped by the adapter, and with the dimensions that it keeps, (n, d)."""
-        assert self.model is not None
-        store = self.store()
-        self.check_model(store)
+        assert served.model is not None
+        served.check_model()
         with self._network_lock:
-            rows = self.model.embed(items, prompt=prompt)
-        if self.adapter is not None:
-            rows = self.adapter.transform(rows)
-        return first_dims(rows, store.about)
+            rows = served.model.embed(items, prompt=prompt)
+        if served.adapter is not None:
+            rows = served.adapter.transform(rows)
+        return first_dims(rows, served.store.about)
 
     @contextmanager
-    def writing(self) -> Iterator[Store]:
+    def writing(self, served: Served) -> Iterator[Store]:
         """Open the index to change it, after other changes of it; raise a TimeoutError if these take long."""
         held = index_lock(self.path, wait=WRITE_WAIT)
         with self._write_lock, held, open_store(self.path, "w", lock=False) as store:
-            self.check_model(store)
+            served.check_model(store)
             yield store
 
-    def checked_vector(self, numbers: Sequence[float]) -> AnyArray:
+    def checked_vector(self, served: Served, numbers: Sequence[float]) -> AnyArray:
         """Return an embedding, (1, d); raise a ValueError if the index has other dimensions."""
-        dimensions = self.store().dimensions
+        dimensions = served.store.dimensions
         if len(numbers) != dimensions:
             raise ValueError(
                 f"vector: expected {dimensions} numbers, as the embeddings of the index have, got {len(numbers)}"
@@ -281,9 +328,9 @@ class Collection:
             self._classes = {key: known}
         return known
 
-    def _stamp(self) -> list[tuple[int, int, int]]:
+    def _stamp(self) -> list[tuple[Any, ...]]:
         if is_address(self.path):
-            return []  # a server always answers with its current content
+            return [maker_of(self._served.store)]  # a server always answers with its current content
         if is_folder(self.path):
             return [stamp_of(self.path / "collection.json")]
         return [stamp_of(self.path), stamp_of(graph_of(self.path))]

@@ -10,10 +10,11 @@ from pathlib import Path
 from starlette.applications import Starlette
 
 from .. import models
-from ..index import QueryAdapter, open_store
+from ..index import QueryAdapter, Store, open_store
 from ..index.paths import pictures_of
 from ..index.searching import model_of
 from ..io.uris import collection_name, is_address
+from ..models import Model
 from .app import make_app
 from .collection import Collection
 from .guard import LOOPBACK
@@ -62,12 +63,25 @@ def open_app(
         wrong = place / f"{collection_name(file)}.wrong.csv"
     if adapter is not None and run is None:
         raise ValueError("adapter: also give run=, the new model that embeds the queries")
-    model = model_of(open_store(path, lock=False), run) if adapter is None else models.load(str(run))
+    first = open_store(path, lock=False)
+    model = model_of(first, run) if adapter is None else models.load(str(run))
+    mapped = None if adapter is None else QueryAdapter.load(Path(adapter))
+    made_by = first.about.get("weights")
+
+    def load_model(store: Store) -> tuple[Model | None, QueryAdapter | None]:
+        weights = store.about.get("weights")
+        if weights == made_by:
+            return model, mapped
+        if model is not None and weights == model.fingerprint:  # the new model that an adapter was for
+            return model, None
+        return model_of(store), None
+
     collection = Collection(
         path,
         partial(open_store, path, lock=False),
         read_pictures=partial(pictures_of, file=path),
         model=model,
-        adapter=None if adapter is None else QueryAdapter.load(Path(adapter)),
+        adapter=mapped,
+        load_model=load_model,
     )
     return make_app(collection, WrongLabels(Path(wrong)), hosts=hosts, token=token, writes=allow_writes)

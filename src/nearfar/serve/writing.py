@@ -14,7 +14,7 @@ from ..index.stores import Store
 from ..numerics.types import AnyArray
 from ..quoting import quoted
 from .bodies import MOST_AT_ONCE, NewItem
-from .collection import UPLOAD, Collection
+from .collection import UPLOAD, Collection, Served
 
 WAYS = ("vector", "row", "text", "image")
 """How an item of a body says what it is."""
@@ -53,11 +53,13 @@ def _column(values: Sequence[float | str | None], kind: Any) -> Any:
     return np.array(values, dtype=object)
 
 
-def embedded_texts(collection: Collection, texts: Sequence[str], *, prompt: Any = "document") -> AnyArray:
+def embedded_texts(
+    collection: Collection, served: Served, texts: Sequence[str], *, prompt: Any = "document"
+) -> AnyArray:
     """Embed texts as the index has its items, (n, d)."""
     if "text" not in collection.takes:
         raise NotImplementedError("the model of this index does not embed texts")
-    return collection.embedded(text_items(UPLOAD, [*texts], [""] * len(texts)), prompt=prompt)
+    return collection.embedded(served, text_items(UPLOAD, [*texts], [""] * len(texts)), prompt=prompt)
 
 
 def as_openai(rows: AnyArray, model: str, form: str) -> dict[str, Any]:
