@@ -60,7 +60,7 @@ def place(home, tmp_path, monkeypatch):
     (tmp_path / "old.index").rename(tmp_path / "x.index")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(upgrading, "SAMPLE", 25)
-    monkeypatch.setattr(upgrading, "BLOCK", 10)
+    monkeypatch.setattr(upgrading, "ITEMS_OF_A_BLOCK", 10)
     return tmp_path
 
 
@@ -426,7 +426,7 @@ from nearfar.io import atomic_files
 
 WRITING = (atomic_files.__file__, blob_file.__file__, upgrading.__file__)
 upgrading.SAMPLE = 25
-upgrading.BLOCK = 10
+upgrading.ITEMS_OF_A_BLOCK = 10
 DO = getattr(upgrading, sys.argv[1])
 GIVEN = sys.argv[2:]
 

@@ -1,9 +1,14 @@
 """The JSON API: what it finds, whom it answers, what it refuses."""
 
+import json
 import re
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
+import urllib.request
 from contextlib import contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
@@ -714,6 +719,118 @@ def answer_to(port, data, wait=5.0):
         while part := connection.recv(65536):
             parts.append(part)
         return b"".join(parts)
+
+
+def posted_raw(path, body):
+    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode()
+
+
+def test_requests_that_wait_for_the_model_hold_up_no_others_and_are_not_too_many(build):
+    """More of them than threads: searches that embed nothing are answered meanwhile."""
+    embedding = threading.Event()
+
+    def slowly(items):
+        assert embedding.wait(30)
+        return np.array([[1.0, 2.0, 3.0]])
+
+    text = posted_raw("/api/search-text", '{"text": "red"}')
+    limits = Limits(embeddings=50)
+    with running(build(model=embeds(text=slowly), limits=limits)) as port:
+        waiting = []
+        for _ in range(50):
+            waiting.append(socket.create_connection(("127.0.0.1", port), timeout=30))
+            waiting[-1].sendall(text)
+        found = answer_to(port, posted_raw("/api/search?k=1", '{"vector": [1, 2, 3]}'))
+        refused = answer_to(port, text)
+        embedding.set()
+        assert found.startswith(b"HTTP/1.1 200")
+        assert refused.startswith(b"HTTP/1.1 429")
+        assert b"retry-after: 1" in refused.lower()
+        assert b"too many requests wait for the model" in refused
+        for connection in waiting:
+            assert connection.recv(12) == b"HTTP/1.1 200"
+            connection.close()
+
+
+def test_a_server_that_is_stopped_answers_what_it_has_begun(build):
+    begun = threading.Event()
+    embedding = threading.Event()
+
+    def slowly(items):
+        begun.set()
+        assert embedding.wait(30)
+        return np.array([[1.0, 2.0, 3.0]])
+
+    with (
+        running(build(model=embeds(text=slowly))) as port,
+        socket.create_connection(("127.0.0.1", port), timeout=30) as connection,
+    ):
+        connection.sendall(posted_raw("/api/search-text", '{"text": "red"}'))
+        assert begun.wait(30)
+        SERVERS[port].should_exit = True
+        until = time.monotonic() + 30
+        with suppress(OSError):
+            while time.monotonic() < until:  # until it accepts no connection any more
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                time.sleep(0.01)
+        embedding.set()
+        assert connection.recv(12) == b"HTTP/1.1 200"
+
+
+@pytest.mark.slow  # three processes import the library
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="signals of POSIX")
+def test_workers_see_what_others_write_and_are_replaced_while_requests_are_answered(folder):
+    command = [sys.executable, "-m", "nearfar", "serve", "colors.index", "--workers", "2", "--port", "0"]
+    command += ["--token", TOKEN, "--allow-writes"]
+    vector = {"vector": [1.0, 2.0, 3.0]}
+    with subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            port = re.search(r":(\d+)/", server.stderr.readline())[1]
+
+            def ask(path, body=None):
+                data = None if body is None else json.dumps(body).encode()
+                headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
+                request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", data, headers)
+                with urllib.request.urlopen(request, timeout=60) as answer:
+                    return json.load(answer)
+
+            def all_workers(holds):
+                until = time.monotonic() + 60
+                seen = 0
+                while seen < 16:  # each is another connection, which any worker may take
+                    seen = seen + 1 if holds() else 0
+                    assert time.monotonic() < until
+
+            ask("/api/add", {"items": [{"name": "new", **vector}]})
+            all_workers(lambda: ask("/api/search?k=1", vector)["neighbors"][0]["name"] == "new")
+            ask("/api/wrong", {"name": "new", "right": "blue"})
+            all_workers(lambda: ask("/api/item?name=new")["marked"] == "blue")
+            before = children_of(server.pid)
+            server.send_signal(signal.SIGHUP)
+            # one more child is that which tidies up after all
+            all_workers(lambda: ask("/health")["status"] == "ok" and len(before & children_of(server.pid)) <= 1)
+            server.send_signal(signal.SIGTERM)
+            assert server.wait(30) == 0
+            assert server.stderr.read() == ""
+        finally:
+            server.kill()
+
+
+def children_of(process):
+    """Return the processes that a process has spawned, as Linux tells."""
+    found = Path(f"/proc/{process}/task/{process}/children")
+    return {*found.read_text().split()} if found.exists() else {time.monotonic()}
+
+
+def test_a_mark_of_another_worker_is_seen(folder, monkeypatch):
+    monkeypatch.setattr(marks, "READ_EVERY", 0.0)
+    first, second = (WrongLabels(folder / "x.csv") for _ in range(2))
+    first.add("a", "red", "blue")
+    assert second.right("a") == "blue"
+    second.add("b", "red", "")
+    assert (first.right("b"), first.right("c"), len(first)) == ("", None, 2)
+    assert (folder / "x.csv").read_text().count("name,class") == 1
 
 
 def test_slow_clients_are_left(build, monkeypatch):

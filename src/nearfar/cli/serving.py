@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -26,6 +28,7 @@ def serve(
     token: Annotated[str, Parameter(show_default=False, group=SERVER)] = "",
     name: Annotated[tuple[str, ...], Parameter(show_default=False, group=SERVER)] = (),
     allow_writes: Annotated[bool, Parameter(group=SERVER)] = False,
+    workers: Annotated[int, Parameter(group=SERVER)] = 1,
     run: Annotated[Path | None, Parameter(group=RUN)] = None,
     adapter: Annotated[Path | None, Parameter(group=RUN)] = None,
     wrong: Annotated[Path | None, Parameter(group=RUN)] = None,
@@ -51,6 +54,9 @@ def serve(
         Another name of the server, such as search.example.org. Repeat for several.
     allow_writes
         Let requests add, replace and remove items of the index (/api/add and /api/remove). It needs --token.
+    workers
+        Number of processes that answer requests. Each loads the model. They divide the limit on all bodies in memory.
+        SIGHUP replaces them one after another.
     run
         The run or learner that embeds the queries, if the one that made the index was moved.
     adapter
@@ -64,26 +70,35 @@ def serve(
     check_address(host, port, token)
     if allow_writes and not token:
         raise ValueError(f"--allow-writes: also give a --token of at least {LEAST_TOKEN} characters")
-    from ..serve import open_app
-    from ..serve.server import listen
+    if workers < 1:
+        raise ValueError(f"--workers: expected 1 or more, got {workers}")
+    from ..serve.guard import LIMITS
+    from ..serve.opening import app_of_worker, open_app
+    from ..serve.server import listen, serve_by_workers
     from ..serve.server import serve as run_server
 
+    how: dict[str, Any] = {
+        "file": file,
+        "run": run,
+        "adapter": adapter,
+        "wrong": wrong,
+        "hosts": (*LOCAL, host, *name),
+        "token": token,
+        "allow_writes": allow_writes,
+        "limits": replace(LIMITS, waiting_bytes=LIMITS.waiting_bytes // workers),
+    }
     with images_from(*images):
         with trusting(*trust):
-            app = open_app(
-                file,
-                run=run,
-                adapter=adapter,
-                wrong=wrong,
-                hosts=(*LOCAL, host, *name),
-                token=token,
-                allow_writes=allow_writes,
-            )
+            app = open_app(**how)  # also with several workers, so that an error is printed once
         listener = listen(host, port)
         port = listener.getsockname()[1]  # port 0 takes a free one
         address = f"[{host}]" if ":" in host else host
         say(f"Serving {shown(file)} at http://{address}:{port}/ (stop with Ctrl-C)", file=sys.stderr, flush=True)
-        run_server(app, listener)
+        if workers == 1:
+            run_server(app, listener)
+            return
+        del app  # each worker has its own
+        serve_by_workers(partial(app_of_worker, trust, how), listener, workers)
 
 
 def check_address(host: str, port: int, token: str) -> None:

@@ -52,7 +52,7 @@ from .vector_map import FEWEST_ROWS, fit_map
 
 WAITING = f"{MAPPED} == 1"
 SAMPLE = 2000  # items that are embedded first, to which the map is fitted
-BLOCK = 1000  # items that are embedded between two changes of the index, and what a kill loses at most
+ITEMS_OF_A_BLOCK = 1000  # items that are embedded between two changes of the index, and what a kill loses at most
 MOST_BLOCKS = 200  # a server reads a file again after each change, so that there are fewer in a large index
 
 
@@ -417,7 +417,7 @@ def _embed_waiting(out: Path, model: Model | None, items: _Items, waiting: Calla
     with open_store(out, lock=False) as store:
         about = store.about
         names = [name for name in store.column("name", WAITING).tolist() if name in items.places]
-        size = max(BLOCK, store.count() // MOST_BLOCKS)
+        size = max(ITEMS_OF_A_BLOCK, store.count() // MOST_BLOCKS)
     with stage("embedding", len(names)) as done:
         for start in range(0, len(names), size):
             block = names[start : start + size]

@@ -125,6 +125,8 @@ class Api:
         self.writes = writes
         self.decodings = Decodings(limits.upload_pixels)
         self.waiting = 0  # bytes of the bodies in memory
+        self.embedding = 0  # requests that embed, or wait for their turn
+        self.network = asyncio.Lock()  # who waits for the model takes no thread from searches
 
     def routes(self) -> list[Route]:
         """Return all routes; `openapi.py` describes those below /api and /v1."""
@@ -224,12 +226,12 @@ class Api:
             if not data:
                 raise HTTPException(400, "the body is empty; expected an image or a sound")
             pixels = await _in_thread(lambda: self.collection.check_image(data, self.limits.upload_pixels))
-            async with self.decodings.turn(pixels):
+            async with self._embedding(), self.decodings.turn(pixels):
                 if await request.is_disconnected():
                     raise HTTPException(400, "the connection was closed before the image was decoded")
                 served = await _in_thread(self.collection.served)
-                embedding = await _in_thread(lambda: self.collection.embedded_image(served, data))
-        return await self._answered(lambda _: self._found(served, embedding, query), query, served)
+                rows = await _in_thread(lambda: self.collection.embedded_image(served, data))
+        return await self._answered(lambda _: self._found(served, rows, query), query, served)
 
     async def _search_numbers(self, request: Request, query: SearchQuery) -> Response:
         """Search by an embedding, or by the numbers that the model embeds."""
@@ -242,7 +244,7 @@ class Api:
             return await self._nearest(lambda served: self.collection.checked_vector(served, numbers), query)
         if "row" not in self.collection.takes:
             raise HTTPException(501, 'the model of this index does not embed rows; send {"vector": [...]}')
-        return await self._nearest(lambda served: self.collection.embedded_row(served, numbers), query)
+        return await self._nearest_embedded(lambda served: self.collection.embedded_row(served, numbers), query)
 
     async def search_text(self, request: Request) -> Response:
         query = SearchQuery.of(request)
@@ -252,7 +254,7 @@ class Api:
             raise HTTPException(501, "the model of this index does not embed texts; search by an image or an item")
         if not isinstance(text, str) or not text.strip():
             raise HTTPException(400, 'expected {"text": "red shoes"}, with at least one word')
-        return await self._nearest(lambda served: self.collection.embedded_text(served, text), query)
+        return await self._nearest_embedded(lambda served: self.collection.embedded_text(served, text), query)
 
     async def search_words(self, request: Request) -> Response:
         _check_parameters(request, "words", "k", "where")
@@ -320,8 +322,8 @@ class Api:
         if way not in collection.takes:
             raise HTTPException(501, f"{quoted(item.name)}: the model of this index does not embed a {way}")
         if way == "text":
-            return await _in_thread(lambda: embedded_texts(collection, served, [item.text or ""]))
-        return await _in_thread(lambda: collection.embedded_row(served, item.row or [], prompt="document"))
+            return await self._embedded(lambda: embedded_texts(collection, served, [item.text or ""]))
+        return await self._embedded(lambda: collection.embedded_row(served, item.row or [], prompt="document"))
 
     async def _embedded_image(self, request: Request, served: Served, url: str, prompt: Any) -> AnyArray:
         """Embed an image in a data URL, in its turn, (1, d)."""
@@ -329,7 +331,7 @@ class Api:
             raise HTTPException(501, "the model of this index does not embed images")
         data = await _in_thread(lambda: image_in(url) or b"")
         pixels = await _in_thread(lambda: self.collection.check_image(data, self.limits.upload_pixels))
-        async with self.decodings.turn(pixels):
+        async with self._embedding(), self.decodings.turn(pixels):
             return await _in_thread(lambda: self.collection.embedded_image(served, data, prompt=prompt))
 
     async def remove(self, request: Request) -> Response:
@@ -367,7 +369,7 @@ class Api:
         if not any(text.startswith("data:image/") for text in inputs):
             if "text" not in self.collection.takes:
                 raise HTTPException(501, "the model of this index does not embed texts")
-            rows.append(await _in_thread(lambda: embedded_texts(self.collection, served, inputs, prompt=prompt)))
+            rows.append(await self._embedded(lambda: embedded_texts(self.collection, served, inputs, prompt=prompt)))
         else:
             for text in inputs:
                 if not text.startswith("data:image/"):
@@ -464,6 +466,28 @@ class Api:
             return item_as_dict(records, 0, self.marks.right)
 
         return JSONResponse(await _in_thread(mark), status_code=201)
+
+    async def _nearest_embedded(self, embedding: Callable[[Served], AnyArray], query: SearchQuery) -> Response:
+        served = await _in_thread(self.collection.served)
+        rows = await self._embedded(lambda: embedding(served))
+        return await self._answered(lambda _: self._found(served, rows, query), query, served)
+
+    async def _embedded(self, embedding: Callable[[], AnyArray]) -> AnyArray:
+        """Embed in the turn of a request."""
+        async with self._embedding(), self.network:
+            found: AnyArray = await _in_thread(embedding)
+            return found
+
+    @asynccontextmanager
+    async def _embedding(self) -> AsyncIterator[None]:
+        """Count a request that embeds; refuse it if too many others wait for the model."""
+        if self.embedding >= self.limits.embeddings:
+            raise HTTPException(429, "too many requests wait for the model; try again later")
+        self.embedding += 1
+        try:
+            yield
+        finally:
+            self.embedding -= 1
 
     async def _nearest(self, embedding: Callable[[Served], AnyArray], query: SearchQuery) -> Response:
         def search(served: Served) -> Hits:

@@ -24,6 +24,7 @@ from .metrics import Metrics
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 COOKIE = "nearfar_token"
 OPEN = ("/health",)  # needs no token, because it tells only that the server runs
+RETRY_SECONDS = "1"  # after which a client may ask again that came at a busy moment
 WRITE_SECONDS = 30.0  # maximum time that a part of a response waits for a client that does not read
 
 POLICY = "; ".join(
@@ -50,7 +51,7 @@ HEADERS = {
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a single request.
+    """Limits of a request, and of all requests to a process together.
 
     Attributes
     ----------
@@ -60,6 +61,7 @@ class Limits:
     text_bytes : maximum number of bytes of a JSON body
     vector_bytes : maximum number of bytes of a JSON body with a vector or a row
     waiting_bytes : maximum number of bytes of all bodies that are in memory at a time
+    embeddings : maximum number of requests that wait for the model; further ones get status 429
     """
 
     upload_bytes: int = 20_000_000
@@ -68,6 +70,7 @@ class Limits:
     text_bytes: int = 10_000
     vector_bytes: int = 200_000  # 8,192 numbers with all of their digits
     waiting_bytes: int = 200_000_000
+    embeddings: int = 64
 
 
 LIMITS = Limits()
@@ -157,7 +160,8 @@ class Guard:
 
 def error_response(status: int, message: str) -> JSONResponse:
     """Return a response with an error message of one line."""
-    return JSONResponse({"error": message}, status_code=status)
+    headers = {"Retry-After": RETRY_SECONDS} if status in (429, 503) else None
+    return JSONResponse({"error": message}, status_code=status, headers=headers)
 
 
 def host_name(host: str) -> str:

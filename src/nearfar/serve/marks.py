@@ -5,15 +5,19 @@ from __future__ import annotations
 import csv
 import os
 import threading
+import time
 from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
 from typing import IO
 
+from ..io.atomic_files import locked
 from ..io.cells import unescaped, write_rows
 from ..quoting import quoted
 
 HEADING = ("name", "class", "right", "time")
+READ_EVERY = 1.0  # seconds between checks whether another worker has written a mark
+LOCK_WAIT = 5.0
 MAX_MARKS = 100_000  # maximum number of lines of the table, so that requests cannot fill the disk
 
 
@@ -29,9 +33,10 @@ class WrongLabels:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.Lock()
-        marks = self._read()
-        self._lines = len(marks)
-        self._marks = dict(marks)  # the last mark of an item counts
+        self._seen = (-1, 0, 0)
+        self._lines = 0
+        self._marks: dict[str, str] = {}
+        self._load()
 
     def add(self, name: str, label: str, right: str) -> None:
         """Append a mark, and wait until it is on disk.
@@ -43,7 +48,8 @@ class WrongLabels:
         OSError
             If the table cannot be written.
         """
-        with self._lock:
+        with self._lock, locked(self.path.with_name(f".{self.path.name}.lock"), wait=LOCK_WAIT):
+            self._load()  # with the marks of other workers
             if self._lines >= MAX_MARKS:
                 raise ValueError(f"{self.path.name} is full with {MAX_MARKS:,} marks; correct the labels and remove it")
             text = StringIO()
@@ -62,8 +68,7 @@ class WrongLabels:
                 file.write(line)
                 file.flush()
                 os.fsync(file.fileno())
-            self._marks[name] = right
-            self._lines += 1
+            self._load()
 
     @staticmethod
     def _ends_within_a_line(file: IO[bytes]) -> bool:
@@ -75,10 +80,27 @@ class WrongLabels:
 
     def right(self, name: str) -> str | None:
         """Return the correct class of an item by its last mark, "" if the mark has none, or None without a mark."""
+        if time.monotonic() - self._looked >= READ_EVERY:
+            with self._lock:
+                self._load()
         return self._marks.get(name)
 
     def __len__(self) -> int:
         return len(self._marks)
+
+    def _load(self) -> None:
+        """Read the table, if it has changed since it was read."""
+        self._looked = time.monotonic()
+        try:
+            status = self.path.stat()
+            stamp = (status.st_mtime_ns, status.st_ino, status.st_size)
+        except OSError:
+            stamp = (0, 0, 0)
+        if stamp != self._seen:
+            marks = self._read()
+            self._lines = len(marks)
+            self._marks = dict(marks)  # the last mark of an item counts
+            self._seen = stamp
 
     def _read(self) -> list[tuple[str, str]]:
         """Return the item and its correct class for each line of the table."""

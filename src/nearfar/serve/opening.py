@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection as Names
+from collections.abc import Mapping, Sequence
+from contextvars import copy_context
 from functools import partial
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from starlette.applications import Starlette
+from uvicorn.config import STARTUP_FAILURE
 
 from .. import models
 from ..index import QueryAdapter, Store, open_store
@@ -15,9 +20,10 @@ from ..index.paths import pictures_of
 from ..index.searching import model_of
 from ..io.uris import collection_name, is_address
 from ..models import Model
+from ..trust import trusting
 from .app import make_app
 from .collection import Collection
-from .guard import LOOPBACK
+from .guard import LIMITS, LOOPBACK, Limits
 from .marks import WrongLabels
 
 
@@ -30,6 +36,7 @@ def open_app(
     hosts: Names[str] = LOOPBACK,
     token: str = "",
     allow_writes: bool = False,
+    limits: Limits = LIMITS,
 ) -> Starlette:
     """Open an index and return the ASGI application that `nearfar serve` runs.
 
@@ -49,6 +56,8 @@ def open_app(
         Secret that every request must carry; "" for none, which is safe on loopback only.
     allow_writes : bool
         Whether requests may add, replace and remove items, which needs a token.
+    limits : Limits
+        Limits of requests.
 
     Raises
     ------
@@ -76,12 +85,24 @@ def open_app(
             return model, None
         return model_of(store), None
 
+    context = copy_context()
     collection = Collection(
         path,
         partial(open_store, path, lock=False),
         read_pictures=partial(pictures_of, file=path),
         model=model,
         adapter=mapped,
-        load_model=load_model,
+        load_model=lambda store: context.run(load_model, store),  # with what is trusted now
     )
-    return make_app(collection, WrongLabels(Path(wrong)), hosts=hosts, token=token, writes=allow_writes)
+    return make_app(collection, WrongLabels(Path(wrong)), hosts=hosts, token=token, writes=allow_writes, limits=limits)
+
+
+def app_of_worker(trust: Sequence[str], how: Mapping[str, Any]) -> Starlette:
+    """Return the application in a process that serves it together with others; arguments as for `open_app`."""
+    try:
+        with trusting(*trust):
+            return open_app(**how)
+    except (OSError, ValueError, ImportError) as error:
+        if sys.stderr is not None:
+            print(f"nearfar: {error}", file=sys.stderr, flush=True)
+        sys.exit(STARTUP_FAILURE)  # with which the others are stopped, too

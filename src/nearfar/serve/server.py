@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.supervisors import Multiprocess
 
 HEAD_SECONDS = 10.0  # timeout for the first line and the headers of a request
 CONNECTIONS = 256  # maximum number of simultaneous connections; further ones get status 503
 MAX_IDLE = 200  # maximum number of connections without a complete request
 HEAD_BYTES = 16_384
+STOP_SECONDS = 10  # maximum time to answer the requests that are there when the server is stopped
+WORKER_SECONDS = 60  # maximum time in which a worker has loaded its model
 
 
 class ImpatientProtocol(H11Protocol):
@@ -90,7 +94,30 @@ def listen(host: str, port: int) -> socket.socket:
 
 def serve(app: Any, listener: socket.socket) -> None:
     """Serve requests until the process is stopped."""
-    config = uvicorn.Config(
+    Server(config_of(app)).run(sockets=[listener])
+
+
+def serve_by_workers(make_app: Callable[[], Any], listener: socket.socket, workers: int) -> None:
+    """Serve requests by several processes until this one is stopped.
+
+    A process that ends is started again. SIGHUP replaces them one after another, each when its successor answers.
+
+    Parameters
+    ----------
+    make_app : callable
+        Function that every process calls to make the application; it is pickled.
+    listener : socket
+        Where they all listen.
+    workers : int
+        Number of processes.
+    """
+    config = config_of(make_app, factory=True, workers=workers, timeout_worker_healthcheck=WORKER_SECONDS)
+    Multiprocess(config, sockets=[listener]).run()
+
+
+def config_of(app: Any, **how: Any) -> uvicorn.Config:
+    """Return the settings of uvicorn, with some others."""
+    return uvicorn.Config(
         app,
         http=ImpatientProtocol,
         ws="none",
@@ -101,6 +128,6 @@ def serve(app: Any, listener: socket.socket) -> None:
         limit_concurrency=CONNECTIONS,
         h11_max_incomplete_event_size=HEAD_BYTES,
         timeout_keep_alive=15,
-        timeout_graceful_shutdown=3,
+        timeout_graceful_shutdown=STOP_SECONDS,
+        **how,
     )
-    Server(config).run(sockets=[listener])
