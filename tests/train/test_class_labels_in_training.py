@@ -1,7 +1,9 @@
 """Networks that are trained on sets of labels, and on levels of classes."""
 
 import csv
+import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from nearfar.data.checks.inspection import inspect_data
 from nearfar.data.open import read_levels, with_levels
 from nearfar.deep import LabelSets
 from nearfar.evaluation import Scores
+from nearfar.evaluation.graded import label_set_scores_of_queries
 from nearfar.evaluation.protocol import evaluate_queries
 from nearfar.index import building
 from nearfar.index.stores import open_store
@@ -25,8 +28,9 @@ from nearfar.models.embedded import Selection, embed_source, embed_to
 from nearfar.report import report_run
 from nearfar.train import TrainConfig, TrainError, evaluate_run, train
 from nearfar.train.relevance import Searched, with_relevance
+from nearfar.train.rungs.choice import can_compare
 from nearfar.train.settle import settle
-from nearfar.train.setup import build
+from nearfar.train.setup import build, build_loop
 from nearfar.workflows.collected import collect
 from nearfar.workflows.scoring import score
 
@@ -84,6 +88,37 @@ def test_batches_of_sets_have_the_labels_of_their_items(sets):
 @pytest.fixture(scope="module")
 def of_sets(sets, tmp_path_factory):
     return train(TrainConfig.of(data=sets, **HOW), tmp_path_factory.mktemp("runs") / "sets", progress=False)
+
+
+def test_a_network_of_sets_of_labels_is_compared_with_the_items_by_labels_in_common(of_sets):
+    choice = json.loads((of_sets.folder / "choice.json").read_text())
+    assert [one["name"] for one in choice["candidates"]] == ["raw", "trained"]
+    unseen = of_sets.task.validation
+    found = label_set_scores_of_queries(unseen.array, unseen.class_labels.hot(unseen.classes)[unseen.labels])
+    by_set = [found.map_at_r[unseen.labels[found.place] == label].mean() for label in np.unique(unseen.labels)]
+    assert choice["candidates"][0]["map_at_r"] == pytest.approx(np.mean(by_set))
+    assert f" on held-out items with {choice['classes']} sets of labels (raw rows " in choice["sentence"]
+
+
+def test_a_network_of_sets_of_labels_that_is_trained_again_has_the_labels_of_all_items(sets, tmp_path, monkeypatch):
+    monkeypatch.setattr("nearfar.train.rungs.choice.best_of", lambda candidates, **_: "trained")
+    plans = []
+
+    def spied(plan, **how):
+        plans.append(plan)
+        return build_loop(plan, **how)
+
+    monkeypatch.setattr("nearfar.train.trainer.build_loop", spied)
+    made = train(TrainConfig.of(data=sets, **HOW | {"keep": "best"}), tmp_path / "run", progress=False)
+    assert json.loads((made.folder / "choice.json").read_text())["sentence"].endswith("also on these items.")
+    again = plans[-1]
+    assert len(again.known.hot) == len(again.task.train) == 40
+
+
+def test_sets_without_labels_in_common_decide_nothing(sets):
+    task = open_task(sets, validation=0.2)
+    assert can_compare(task)
+    assert not can_compare(replace(task, validation=task.validation.subset([0])))
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..numerics.distances import as_rows, unit_rows
-from ..numerics.types import Array, Bools
+from ..numerics.types import Array, Bools, Ints
 from .rerank import row_blocks
 
 Gains = Callable[[Any], Array]
@@ -46,6 +46,30 @@ class Graded(NamedTuple):
 
     def __str__(self) -> str:
         return f"Recall@1 {self.recall_at_1:.4f}, MAP@R {self.map_at_r:.4f}, nDCG@{self.k} {self.ndcg:.4f}"
+
+
+class GradedQueries(NamedTuple):
+    """Scores of single queries that have a relevant item.
+
+    Attributes
+    ----------
+    place : ndarray of int, shape (q,)
+        Which of all queries they are.
+    ndcg, recall_at_1, map_at_r : ndarray of shape (q,)
+        Their scores.
+    """
+
+    place: Ints
+    ndcg: Array
+    recall_at_1: Array
+    map_at_r: Array
+
+    def mean(self, k: int) -> Graded:
+        """Return the means over the queries, with `k`, the number of items of nDCG."""
+        if not len(self.place):
+            return Graded(np.nan, np.nan, np.nan, k, 0)
+        ndcg, recall, precision = (float(each.mean()) for each in self[1:])
+        return Graded(ndcg, recall, precision, k, len(self.place))
 
 
 def ndcg_at_k(embeddings: Any, relevance: Any, k: int = 10, *, gallery: Any = None) -> float:
@@ -89,7 +113,8 @@ def ndcg_at_k(embeddings: Any, relevance: Any, k: int = 10, *, gallery: Any = No
     values: Any = gains.data if sparse else gains
     if not np.isfinite(values).all() or (values < 0).any():
         raise ValueError("relevance: gains must be finite, and 0 or more")
-    return _graded(queries, gallery, lambda part: gains[part].toarray() if sparse else gains[part].copy(), k).ndcg
+    found = _graded(queries, gallery, lambda part: gains[part].toarray() if sparse else gains[part].copy(), k)
+    return found.mean(k).ndcg
 
 
 def label_set_scores(
@@ -133,6 +158,22 @@ def label_set_scores(
     >>> print(label_set_scores(rows, [[1, 1, 0], [1, 0, 0], [0, 0, 1], [0, 1, 1]], k=2))
     Recall@1 1.0000, MAP@R 0.8750, nDCG@2 0.9033
     """
+    how: dict[str, Any] = {"gallery": gallery, "gallery_hot": gallery_hot}
+    how |= {"groups": groups, "gallery_groups": gallery_groups}
+    return label_set_scores_of_queries(embeddings, hot, k, **how).mean(k)
+
+
+def label_set_scores_of_queries(
+    embeddings: Any,
+    hot: Any,
+    k: int = 10,
+    *,
+    gallery: Any = None,
+    gallery_hot: Any = None,
+    groups: Any = None,
+    gallery_groups: Any = None,
+) -> GradedQueries:
+    """Return the scores of single queries, of which `label_set_scores` has the means."""
     sets = np.asarray(hot, dtype=np.float32)
     others = sets if gallery is None else np.asarray(gallery_hot, dtype=np.float32)
     if sets.ndim != 2 or sets.shape[1:] != others.shape[1:]:
@@ -150,14 +191,13 @@ def label_set_scores(
             same: Bools = of_queries[part][:, None] == of_items
             return same
 
-    return _graded(
-        as_rows(embeddings, "embeddings"), gallery, lambda part: (sets[part] @ others.T).astype(np.float64), k, hidden
-    )
+    queries = as_rows(embeddings, "embeddings")
+    return _graded(queries, gallery, lambda part: (sets[part] @ others.T).astype(np.float64), k, hidden)
 
 
 def _graded(
     queries: Array, gallery: Any, gains_of: Gains, k: int, hidden: Callable[[Any], Bools] | None = None
-) -> Graded:
+) -> GradedQueries:
     """Return the scores of queries; `gains_of` gives the gains (b, m) of some of them.
 
     `hidden` gives which items (b, m) these queries do not find if they are relevant.
@@ -171,6 +211,7 @@ def _graded(
     discount = 1 / np.log2(np.arange(min(k, m)) + 2)
     ranks = np.arange(1, m + 1)
     found = []
+    places = []
     for part in row_blocks(np.arange(len(rows)), 64 * m):
         gains = gains_of(part)
         # cosines (b, m); a query does not find itself, and what is hidden is neither found nor relevant
@@ -196,8 +237,6 @@ def _graded(
         map_at_r = (precision * hits * (ranks <= relevant[:, None])).sum(axis=1) / relevant
         ndcg = (ranked[:, : len(discount)] @ discount) / (best[fair] @ discount)
         found.append(np.stack([ndcg, hits[:, 0], map_at_r]))
+        places.append(part[fair])
     scores = np.concatenate(found, axis=1) if found else np.empty((3, 0))
-    if not scores.shape[1]:
-        return Graded(np.nan, np.nan, np.nan, k, 0)
-    ndcg, recall, precision = scores.mean(axis=1).tolist()
-    return Graded(ndcg, recall, precision, k, scores.shape[1])
+    return GradedQueries(np.concatenate(places) if places else np.empty(0, int), *scores)

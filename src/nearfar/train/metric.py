@@ -15,9 +15,9 @@ from ..deep.networks.whiten import Whiten
 from .checkpoint import load_tensors, save_tensors
 from .config import TrainConfig, TrainError
 from .features import Floats, embed, encode, sizes_of
-from .monitor import searched
+from .monitor import class_scores
 from .run import RunFolder
-from .rungs.class_scores import ClassScores, optimism
+from .rungs.class_scores import optimism
 from .training_data import TrainingData
 
 FITTED_ON = 50_000  # maximum number of training items, enough to estimate a covariance in a few hundred dimensions
@@ -113,10 +113,9 @@ def _compared(embedder: Embedder, whiten: Whiten, data: TrainingData) -> MetricC
     if data.unseen is None:
         return MetricChoice(is_asked, None, None)
     rows = embedded(embedder, data.unseen, data.config)
-    found = [searched(each, data.unseen) for each in (rows, whitened(whiten, rows))]
-    if not found[0].relevant.any():  # all items are alone in their class
+    by_class = [class_scores(each, data.unseen) for each in (rows, whitened(whiten, rows))]
+    if not len(by_class[0].counts):  # all items are alone in their class
         return MetricChoice(is_asked, None, None)
-    by_class = [ClassScores.of(each, data.unseen.labels) for each in found]
     without, score = (each.mean(each.map_at_r) for each in by_class)
     too_high: tuple[float, ...] = ()
     if not is_asked and len(by_class[0].counts) > 1:

@@ -16,7 +16,7 @@ from ..data.dataset import images_once
 from ..deep import distributed
 from ..deep.compositions.divide_and_conquer import DivideAndConquer
 from ..deep.proxies.class_proxies import NeighborProxyLoss
-from ..evaluation.graded import Graded, label_set_scores
+from ..evaluation.graded import GradedQueries, label_set_scores_of_queries
 from ..evaluation.retrieval import Retrieval, retrieve
 from .config import TrainError
 from .features import Floats, encode, resizing_of
@@ -59,7 +59,10 @@ def score_unseen_and_seen(loop: Loop) -> EpochScores:
                     f"the network gives embeddings of {dataset.name} that are not finite; lower the learning rate"
                 )
             if loop.accelerator.is_main_process and dataset.has_label_sets:
-                row |= {f"{name}_{key}": value for key, value in set_scores(rows, dataset).items()}
+                of_sets = graded(rows, dataset)
+                row |= {f"{name}_{key}": value for key, value in set_scores(of_sets).items()}
+                if name == "unseen" and len(of_sets.place):
+                    by_class = scores_of_sets(of_sets, dataset)
             elif loop.accelerator.is_main_process:
                 found = searched(rows, dataset, loop.config.ks)
                 row |= {f"{name}_{key}": value for key, value in neighbor_scores(found).items()}
@@ -106,18 +109,37 @@ def searched(rows: Floats, dataset: Dataset, ks: Iterable[int] = (1,)) -> Retrie
     return retrieve(rows, dataset.labels, groups=dataset.groups, ks=ks)
 
 
-def set_scores(rows: Floats, dataset: Dataset) -> dict[str, float]:
+def class_scores(rows: Floats, dataset: Dataset) -> ClassScores:
+    """Return the scores of each class, or of each set of labels, by labels in common; of none if nothing can be found.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n, d)
+        Embeddings of the items.
+    dataset : Dataset
+        The items.
+    """
+    if dataset.has_label_sets:
+        return scores_of_sets(graded(rows, dataset), dataset)
+    return ClassScores.of(searched(rows, dataset), dataset.labels)
+
+
+def scores_of_sets(found: GradedQueries, dataset: Dataset) -> ClassScores:
+    """Return the means over the items with equal sets of labels."""
+    return ClassScores.means(dataset.labels[found.place], found.map_at_r, found.recall_at_1)
+
+
+def set_scores(found: GradedQueries) -> dict[str, float]:
     """Return Recall@1 and MAP@R of items with sets of labels; empty if no two items share one."""
-    found = graded(rows, dataset)
-    if not found.queries:
+    if not len(found.place):
         return {}
-    return {"recall_at_1": found.recall_at_1, "map_at_r": found.map_at_r}
+    return {"recall_at_1": float(found.recall_at_1.mean()), "map_at_r": float(found.map_at_r.mean())}
 
 
-def graded(rows: Floats, dataset: Dataset) -> Graded:
+def graded(rows: Floats, dataset: Dataset) -> GradedQueries:
     """Return the scores of embeddings of items whose classes have several labels."""
     assert dataset.class_labels is not None
-    return label_set_scores(rows, dataset.class_labels.hot(dataset.classes)[dataset.labels])
+    return label_set_scores_of_queries(rows, dataset.class_labels.hot(dataset.classes)[dataset.labels])
 
 
 def neighbor_scores(found: Retrieval) -> dict[str, float]:

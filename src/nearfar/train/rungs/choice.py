@@ -35,7 +35,7 @@ from ..checkpoint import load_tensors, preserve_random_state, read_about, save_t
 from ..config import TrainConfig
 from ..features import Floats
 from ..metric import MetricChoice, embedded, fitted_whitening, whitened
-from ..monitor import searched
+from ..monitor import class_scores
 from ..network import make_embedder
 from ..run import RunFolder, write_json
 from ..start import start_embedding
@@ -92,6 +92,8 @@ class Choice:
         Whether the trained network was trained again, also on the held-out classes.
     closed_set : bool
         Whether training has seen other items of the held-out classes.
+    of_sets : bool
+        Whether the items have sets of labels, and are similar by labels in common.
     of_images : bool
         Whether the items are images, for which there are pretrained trunks.
     uneven : bool
@@ -103,6 +105,7 @@ class Choice:
     kept: str
     again: bool = False
     closed_set: bool = False
+    of_sets: bool = False
     of_images: bool = False
     uneven: bool = False
 
@@ -114,7 +117,9 @@ class Choice:
         """Which model is kept, and by how much the best one is better or worse than the trained network."""
         kept = self.of(self.kept)
         held_out = f"{len(kept.by_class)} held-out classes"
-        if self.closed_set:
+        if self.of_sets:
+            held_out = f"held-out items with {len(kept.by_class)} sets of labels"
+        elif self.closed_set:
             held_out = f"held-out items of {len(kept.by_class)} classes"
         others = "; ".join(f"{one.title} {one.map_at_r:.3f}" for one in self.candidates if one.name != self.kept)
         beside = f" ({others})" if others else ""
@@ -151,7 +156,8 @@ class Choice:
         gain, error = gain_and_error(best, other)
         if best.by_class == other.by_class:
             return f"cheaper, and {name} is equally good"
-        detail = f"{abs(gain):.3f} ± {error:.3f} MAP@R (standard error over the classes)"
+        over = "sets" if self.of_sets else "classes"
+        detail = f"{abs(gain):.3f} ± {error:.3f} MAP@R (standard error over the {over})"
         if gain > 0:
             return f"better than {name} by {detail}"
         return f"cheaper, and {name} is better by only {detail}, which may be due to chance"
@@ -238,14 +244,22 @@ def may_choose(data: TrainingData) -> bool:
     config = data.config
     if config.data == GIVEN:  # of an estimator, which keeps the network that it was asked for
         return False
-    if data.plan.texts is not None or data.train.has_label_sets:
+    if data.plan.texts is not None:
         return False
     return config.protocol == "honest" and config.final is None and config.episodes == "none"
 
 
 def can_compare(task: Task) -> bool:
-    """Return whether candidates can be compared: on items of at least two classes that were held out."""
-    return task.validation is not None and int((task.validation.class_counts > 1).sum()) > 1
+    """Return whether candidates can be compared: on items of at least two classes that were held out.
+
+    Of items with sets of labels, two different sets have to have something to find.
+    """
+    unseen = task.validation
+    if unseen is None:
+        return False
+    if unseen.has_label_sets:
+        return len(class_scores(np.zeros((len(unseen), 1), np.float32), unseen).counts) > 1
+    return int((unseen.class_counts > 1).sum()) > 1
 
 
 def keep_unchecked(embedder: Embedder, data: TrainingData, folder: RunFolder) -> Embedder:
@@ -290,6 +304,8 @@ def cheapest(data: TrainingData, scale: nn.Module) -> UntrainedModel | None:
 def why_nothing_is_held_out(task: Task, config: TrainConfig) -> str:
     """Return why the models of a run cannot be compared on items that none of them has learned from."""
     train = task.train
+    if train.has_label_sets:
+        return f"the held-out {items_of(train)} have too few labels in common to score"
     if task.validation is not None:
         return f"the held-out classes have too few {items_of(train)} to score"
     if config.split == "rows":
@@ -387,7 +403,8 @@ class Candidates:
             tuple(self.found),
             best=best,
             kept=best if config.keep == "best" else "trained",
-            closed_set=not set(self.train.classes).isdisjoint(self.unseen.classes),
+            closed_set=self.unseen.has_label_sets or not set(self.train.classes).isdisjoint(self.unseen.classes),
+            of_sets=self.unseen.has_label_sets,
             of_images=self.train.kind == "image",
             uneven=not config.standardize and bool(scale_warning(self.train)),
         )
@@ -452,7 +469,7 @@ class Candidates:
         rows = model.features(self.unseen)
         self.untrained[name] = model
         self._add(name, model.title, self._scored(rows))
-        if rows.shape[1] > MAX_WIDTH:
+        if rows.shape[1] > MAX_WIDTH or self.unseen.has_label_sets:  # closed forms take one class of each item
             return
         learned = model.features(self.train)
         form = self._form_for(model, learned, rows)
@@ -526,7 +543,7 @@ class Candidates:
 
     def _scored(self, rows: AnyArray) -> ClassScores:
         """Score embeddings of the held-out items."""
-        return ClassScores.of(searched(rows, self.unseen), self.unseen.labels)
+        return class_scores(rows, self.unseen)
 
     def _add(self, name: str, title: str, found: ClassScores, too_high: Array | float = 0.0) -> None:
         by_class = found.map_at_r - too_high

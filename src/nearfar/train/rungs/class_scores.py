@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ...numerics.types import Array, Ints
+from ...numerics.types import AnyArray, Array, Ints
 
 if TYPE_CHECKING:
     from ...evaluation.retrieval import Retrieval
@@ -40,10 +40,14 @@ class ClassScores(NamedTuple):
     def of(cls, found: Retrieval, labels: Ints) -> ClassScores:
         """Return the means of the scores of queries with classes (n,)."""
         scored = found.relevant > 0  # items that are alone in their class find nothing
-        codes = np.unique(labels[scored], return_inverse=True)[1]
+        return cls.means(labels[scored], found.map_at_r[scored], found.first_rank[scored] == 1)
+
+    @classmethod
+    def means(cls, labels: Ints, map_at_r: Array, recall_at_1: AnyArray) -> ClassScores:
+        """Return the means of the scores of queries that have something to find, (q,), over those with equal labels."""
+        codes = np.unique(labels, return_inverse=True)[1]
         counts = np.bincount(codes)
-        first = (found.first_rank[scored] == 1).astype(float)
-        return cls(counts, np.bincount(codes, found.map_at_r[scored]) / counts, np.bincount(codes, first) / counts)
+        return cls(counts, np.bincount(codes, map_at_r) / counts, np.bincount(codes, recall_at_1) / counts)
 
     def mean(self, by_class: Array) -> float:
         """Return the mean over the items of a score of each class."""
