@@ -87,7 +87,7 @@ def inspect(
         with images_from(*items.images):
             say(f"\nTraining takes {forecast(config)}.")
         if recipe is None and runs_ladder_by_default(config):
-            say("Before it, `nearfar train` compares cheaper rungs for about a minute (--ladder no skips them).")
+            say("Before it, `nearfar train` compares cheaper rungs for a minute or two (--ladder no skips them).")
     elif found.protocol:  # the data can be split for a training
         say("\nTo estimate how long training would take, run `nearfar inspect DATA --time`.")
 

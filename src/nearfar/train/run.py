@@ -147,9 +147,13 @@ class RunFolder:
             self.trained.replace(self.best)
         self.choice.unlink(missing_ok=True)
 
-    def write_kept(self, name: str, title: str, sentence: str) -> None:
-        """Write which model is kept where nothing was scored for the choice."""
-        kept = {"candidates": [{"name": name, "title": title}], "best": name, "kept": name, "classes": 0}
+    def write_kept(self, name: str, title: str, sentence: str, candidates: Sequence[Mapping[str, Any]] = ()) -> None:
+        """Write which model is kept where the run has held out nothing for the choice.
+
+        The `candidates`, with their scores, are those of a ladder before the run.
+        """
+        compared = candidates or [{"name": name, "title": title}]
+        kept = {"candidates": compared, "best": name, "kept": name, "classes": 0}
         write_json(self.choice, {**kept, "sentence": sentence})
 
     @property

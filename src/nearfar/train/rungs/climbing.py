@@ -4,24 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from ...data.open import reading_once
 from ...progress import stage
+from ...quoting import count_of
+from ..checkpoint import read_about
 from ..config import TrainConfig, TrainError
 from ..run import Run, RunFolder
 from ..settle import Plan, settle
 from ..timing.duration import duration
 from ..timing.time_limit import TimeLimit
 from ..training import train, train_plan
-from .ladder import UNTRAINED, Ladder, config_for, default_ladder, write_ladder
+from .ladder import (
+    SPLITS,
+    UNTRAINED,
+    Ladder,
+    config_for,
+    default_ladder,
+    few_photos_config,
+    write_ladder,
+    write_ladder_choice,
+)
 from .ladder import ladder as compare_rungs
 from .untrained import save_untrained
 
 RungName = Literal["auto", "frozen", "whitened", "head", "last-stage", "full"]
 
-ASKED_SPLITS = 5  # splits of the classes, for the rungs that train, if the ladder is requested
-FEW_SPLITS = 3  # the same if it is compared by default, which takes about a minute
 LADDER_SHARE = 0.25  # of the time that is left, for the ladder
 BAR_UNITS = 1000  # of the bar of the ladder
 
@@ -59,7 +68,9 @@ def climb(
         time limit, or of texts, compares what is cheaper at its end, and has the time for itself.
     rung : {"auto", "frozen", "whitened", "head", "last-stage", "full"}, optional
         Rung to train. "auto" takes the one that the ladder recommends, and is the default if the rungs are compared by
-        default or with "full"; otherwise the default is "full".
+        default or with "full"; otherwise the default is "full". Where the ladder recommends all weights of fewer than a
+        thousand photos, they are trained for a few batches on all training classes, also those that it held out, unless
+        settings of the length or of the validation are given. The ladder is then the choice that the run keeps.
     minutes : float, optional
         Time for all, as for `train`.
     progress : bool
@@ -104,8 +115,12 @@ def climb(
             on_choice=on_choice,
         )
         settings = config_for(name, config)
+        is_chosen = found is not None and name == found.worth
+        short = is_chosen and name == "full" and ladder != "full"
+        if short:
+            settings = few_photos_config(settings)
         if name in UNTRAINED:
-            run = _untrained(name, settings, out, progress=progress, found=found)
+            run = _untrained(name, settings, out, progress=progress and found is None)
         elif found is not None and limit is None:
             plan = settle(settings)
     if plan is not None:
@@ -114,6 +129,15 @@ def climb(
         run = train(settings, out, progress=progress, minutes=limit)
     if found is not None:
         write_ladder(found, run.folder)
+        folder = RunFolder(run.folder)
+        if is_chosen and name in UNTRAINED:
+            about = read_about(folder.best)
+            then = "--rung full trains all weights."
+            write_ladder_choice(found, folder, about["kept"], about["kept_title"], then)
+        elif short and not folder.choice.exists():
+            length = f"for {count_of(run.step, 'batch')}"
+            then = f"Then it was trained {length} on all training classes, also those that the ladder held out."
+            write_ladder_choice(found, folder, "trained", "the network, all weights trained", then)
     return run
 
 
@@ -129,7 +153,7 @@ def _compared(
     on_choice: Callable[[str], None],
 ) -> tuple[Ladder | None, str]:
     """Compare the rungs if that is wanted; return the ladder, and the name of the rung to train."""
-    splits = ASKED_SPLITS
+    splits = SPLITS
     if ladder is None and rung is None and limit is None:
         by_default = default_ladder(config)
         if by_default.note:
@@ -137,7 +161,7 @@ def _compared(
         if by_default.runs:
             ladder = "yes"
             rung = "auto"
-            splits = FEW_SPLITS
+            splits = by_default.splits
     found = None
     if ladder in ("yes", "full"):
         seconds = None if limit is None else LADDER_SHARE * limit.seconds_left
@@ -153,21 +177,17 @@ def _compared(
     return found, name
 
 
-def _untrained(name: str, config: TrainConfig, out: str | Path, *, progress: bool, found: Ladder | None) -> Run:
+def _untrained(name: str, config: TrainConfig, out: str | Path, *, progress: bool) -> Run:
     """Save a rung that trains nothing."""
-    how: dict[str, Any] = {"progress": progress and found is None}  # the ladder has begun with the weights
-    if found is not None and name == found.worth:
-        how["why"] = f", {found.scores}. --rung full trains all weights."
-    if name == "frozen":
-        how |= {"kind": "frozen", "form": "none"}
-    return save_untrained(config, out, **how)
+    how = {"kind": "frozen", "form": "none"} if name == "frozen" else {}
+    return save_untrained(config, out, progress=progress, **how)
 
 
 def watched_ladder(
     config: TrainConfig,
     *,
     full: bool = False,
-    splits: int = ASKED_SPLITS,
+    splits: int = SPLITS,
     seconds: float | None = None,
     on_line: Callable[[str], None] = ignore,
 ) -> Ladder:

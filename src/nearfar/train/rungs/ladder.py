@@ -1,6 +1,7 @@
 """The ladder: scores of the rungs from raw inputs to a trained network, on classes held out of the training classes.
 
-    photos   raw pixels -> frozen features -> a closed form on them -> a linear layer on them -> the last stage trained
+    photos   raw pixels -> frozen features -> a closed form on them -> a linear layer on them -> the last stage trained,
+             or, of few photos, all weights trained for a few batches
     texts    frozen features -> a closed form on them -> a linear layer on them
     rows     raw rows -> a closed form on them -> a linear layer on them
     images without a pretrained trunk    raw pixels -> a closed form on them
@@ -30,6 +31,7 @@ from ...deep.networks.standardize import Standardize
 from ...evaluation import evaluate
 from ...evaluation.intervals import interval
 from ...numerics.types import Ints
+from ...quoting import count_of
 from ..checkpoint import preserve_random_state
 from ..config import TrainConfig, TrainError
 from ..defaults import default_recipe, hub_is_cached
@@ -63,6 +65,11 @@ UNTRAINED_SPLITS = 20  # number of splits for these rungs, if `MAX_WORK` allows 
 MAX_WORK = 1e12  # maximum number of multiplications for these splits: about half a minute on one processor core
 HEAD_STEPS = 150  # number of batches; a linear layer on cached features trains in seconds
 STAGE_STEPS = 40  # number of batches; the last stage on cached activations takes ten seconds on a CPU
+SPLITS = 5  # of the classes, for the rungs that train
+FEW_SPLITS = 3  # the same if many photos are compared by default, which takes about a minute
+FEW_PHOTOS = 1000  # number of training photos below which all weights are trained instead of the last stage
+TRIED_BATCHES = 4  # of a training of all weights on few photos
+FINAL_BATCHES = 8  # of the same on all training classes, which are more
 MAX_ITEMS = 3000  # maximum number of items, so that the table takes less than a minute
 TIMED_ITEMS = 48  # number of items that are read and embedded first where the time is limited
 FEATURES_SHARE = 0.4  # share of a limited time for reading all items and for their features
@@ -153,9 +160,8 @@ class Ladder:
         found = f"{name}: {self.scores}."
         if not beside:
             found += " Nothing else was compared."
-        before = self.rows[: self.rows.index(best)]
-        if before:
-            other = self._row(last_worthwhile_rung(before))
+        other = self._cheaper
+        if other is not None:
             mean, half = mean_and_half(differences(best, other), self.ratio)
             if np.isfinite(half) and mean <= half:
                 gain = _gain_text(differences(best, other), self.ratio)
@@ -167,14 +173,29 @@ class Ladder:
     @property
     def scores(self) -> str:
         """MAP@R of the rung that is worth it, and of the others."""
-        found = f"MAP@R {self._mean(self._row(self.worth)):.3f} on held-out classes"
-        others = "; ".join(f"{row.title} {self._mean(row):.3f}" for row in self.rows if row.name != self.worth)
+        found = f"MAP@R {self.mean(self._row(self.worth)):.3f} on held-out classes"
+        others = "; ".join(f"{row.title} {self.mean(row):.3f}" for row in self.rows if row.name != self.worth)
         return f"{found} ({others})" if others else found
+
+    @property
+    def gain(self) -> str:
+        """By how much the rung that is worth it is better than the best of the cheaper ones; "" if there are none."""
+        other = self._cheaper
+        if other is None:
+            return ""
+        gain = _gain_text(differences(self._row(self.worth), other), self.ratio)
+        return f"The gain over {other.title} is {gain}."
+
+    @property
+    def _cheaper(self) -> Rung | None:
+        """The rung that would be worth it without the one that is, and without those that cost more."""
+        before = self.rows[: self.rows.index(self._row(self.worth))]
+        return self._row(last_worthwhile_rung(before)) if before else None
 
     def _row(self, rung: str) -> Rung:
         return next(row for row in self.rows if row.name == rung)
 
-    def _mean(self, row: Rung, score: str = "map_at_r") -> float:
+    def mean(self, row: Rung, score: str = "map_at_r") -> float:
         """Return the mean over all splits, corrected for splits that the row does not have."""
         most = len(self.rows[0].map_at_r)
         reference = [other for other in self.rows if len(other.map_at_r) == most][-1]
@@ -183,7 +204,7 @@ class Ladder:
     def _mean_and_half(self, row: Rung, score: str) -> tuple[float, float]:
         values = getattr(row, score)
         half = mean_and_half(values, self.ratio)[1] if len(values) >= SPLITS_OF_INTERVAL else np.nan
-        return self._mean(row, score), half
+        return self.mean(row, score), half
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data: `protocol`, `rows`, `worth`, `weights` and `sentence`.
@@ -272,7 +293,7 @@ def mean_difference(one: Rung, other: Rung, score: str = "map_at_r") -> float:
 def ladder(
     config: TrainConfig,
     *,
-    splits: int = 5,
+    splits: int = SPLITS,
     untrained_splits: int = UNTRAINED_SPLITS,
     full: bool = False,
     start: Path | None = None,
@@ -283,7 +304,8 @@ def ladder(
     """Compare the rungs from raw inputs to a fine-tuned network, on classes held out of the training classes.
 
     The test classes are not used. Every split holds out a third of the training classes; closed forms are chosen by and
-    fitted to the others, and layers are trained on these.
+    fitted to the others, and layers are trained on these. Of fewer than a thousand photos, all weights are trained for
+    a few batches instead of the last stage, which takes as long and learns less.
 
     Parameters
     ----------
@@ -332,11 +354,15 @@ def ladder(
         plan = _plan_of_ladder(config, start)
         train = plan.task.train
         config = plan.config
+        few = is_of_few_photos(plan)
+        whole = whole_config(config, few=few and not full) if full or few else None
         items = _items(train, config.seed)
         if limit is not None:
             items = _items_in_time(items, config, start, limit)
         held = held_out_classes(items, max(splits, untrained_splits), config.seed)
-        rungs, weights = _rungs(items, held, splits, config, start, full, announce, ExpectedWork(on_progress), limit)
+        rungs, weights = _rungs(
+            items, held, splits, config, start, whole, announce, ExpectedWork(on_progress), limit, stage=full or not few
+        )
         out = len(held[0])
         return Ladder(
             protocol=_protocol(items, train, rungs, out),
@@ -375,6 +401,28 @@ def _items_in_time(items: Dataset, config: TrainConfig, start: Path | None, limi
     return items if count >= len(items) else seen_sample(items, count, config.seed, fewest=FEWEST_CLASSES)
 
 
+def is_of_few_photos(plan: Plan) -> bool:
+    """Return whether all weights of a pretrained trunk are trained for a few batches, instead of its last stage."""
+    trains_all = default_recipe(plan.config, plan.task) == "photos/finetune" and not plan.config.last_stage
+    return trains_all and len(plan.task.train) < FEW_PHOTOS
+
+
+def whole_config(config: TrainConfig, *, few: bool) -> TrainConfig:
+    """Return the settings that train all weights on some of the classes: of `few` photos, for a few batches."""
+    alone = {"validation": 0.0, "eval_every": 1_000_000, "patience": None, "metric": "none", "track": ()}
+    return config.replace(**alone, **({"steps": TRIED_BATCHES} if few else {}))
+
+
+def few_photos_config(config: TrainConfig) -> TrainConfig:
+    """Return the settings that train all weights on few photos: on all classes, because the ladder has compared.
+
+    A config that sets how long it trains, or what it holds out, is as it was.
+    """
+    if {"epochs", "steps", "validation", "patience", "metric"} & set(config.given):
+        return config
+    return config.replace(steps=FINAL_BATCHES, validation=0.0, eval_every=1_000_000, metric="none")
+
+
 def runs_ladder_by_default(config: TrainConfig) -> bool:
     """Return whether the ladder is run without being requested: for images and a pretrained trunk.
 
@@ -384,10 +432,15 @@ def runs_ladder_by_default(config: TrainConfig) -> bool:
 
 
 class DefaultLadder(NamedTuple):
-    """Whether the ladder is run without being requested, and a line if only the training data prevent it."""
+    """Whether the ladder is run without being requested, a line if only the training data prevent it, and its splits.
+
+    These are the splits of the rungs that train: with three, only a gain that is nearly the same in all of them is
+    larger than the half-width of its interval. Of few photos, there are as many as where the ladder is requested.
+    """
 
     runs: bool
     note: str = ""
+    splits: int = SPLITS
 
 
 def default_ladder(config: TrainConfig) -> DefaultLadder:
@@ -413,7 +466,7 @@ def default_ladder(config: TrainConfig) -> DefaultLadder:
         return DefaultLadder(False, f"{without} {why}.")
     if task.train.class_counts.max() < 2:
         return DefaultLadder(False, f"{without} no training class has two {items_of(task.train)}.")
-    return DefaultLadder(True)
+    return DefaultLadder(True, splits=SPLITS if is_of_few_photos(plan) else FEW_SPLITS)
 
 
 def held_out_classes(items: Dataset, splits: int, seed: int) -> list[Ints]:
@@ -488,12 +541,14 @@ def _rungs(
     splits: int,
     config: TrainConfig,
     start: Path | None,
-    full: bool,
+    whole: TrainConfig | None,
     announce: Callable[[str], None],
     work: ExpectedWork,
     limit: TimeLimit | None = None,
+    *,
+    stage: bool,
 ) -> tuple[tuple[Rung, ...], str]:
-    """Return the rungs, and a sentence on the origin of the trunk's weights.
+    """Return the rungs, with the last stage if `stage` is true, and a sentence on the origin of the trunk's weights.
 
     Rungs that train are scored on the first `splits` of the held-out classes, and the others on as many as they can.
     """
@@ -501,11 +556,11 @@ def _rungs(
     pretrained = config.starts_pretrained
     work.expect("reading", n, SECONDS_OF_READING)
     work.expect("features", n if pretrained else 0, SECONDS_OF_FEATURES)
-    _expect_splits(work, len(held), splits, config, n, SECONDS_OF_FEATURES, full=full)
-    bases, found = _bases(items, config, start, announce, work)
+    _expect_splits(work, len(held), splits, config, n, SECONDS_OF_FEATURES, whole)
+    bases, found = _bases(items, config, start, announce, work, stage=stage)
     _, base, rows = bases[-1]
     has_form = rows.shape[1] <= MAX_WIDTH
-    trained = _trained_rungs(items, found, base, config, start, full=full)
+    trained = _trained_rungs(items, found, base, config, start, whole)
     known = {rung for rung, *_ in (*bases, *trained)} | ({"whitened"} if has_form else set())
     widths = [rows.shape[1] for _, _, rows in bases]
     many = held[: max(splits, affordable_splits(len(held), n, widths))]
@@ -513,7 +568,7 @@ def _rungs(
     per_split = work_of_split(n, widths) / MULTIPLICATIONS_PER_SECOND
 
     def expect() -> None:
-        _expect_splits(work, len(many), splits, config, n, forward, full=full)
+        _expect_splits(work, len(many), splits, config, n, forward, whole)
         work.expect("whitened", len(many), per_split)
         for rung in {*RUNGS[:-1]} - known:
             work.expect(rung, 0, 0.0)
@@ -546,7 +601,13 @@ def _rungs(
 
 
 def _bases(
-    items: Dataset, config: TrainConfig, start: Path | None, announce: Callable[[str], None], work: ExpectedWork
+    items: Dataset,
+    config: TrainConfig,
+    start: Path | None,
+    announce: Callable[[str], None],
+    work: ExpectedWork,
+    *,
+    stage: bool,
 ) -> tuple[list[Inputs], Frozen]:
     """Return raw inputs, but not texts, and the features of a pretrained trunk; without one, these are the items."""
     bases: list[Inputs] = []
@@ -559,14 +620,14 @@ def _bases(
         network = untrained_network(config, item_shape(items, config), start)
         return bases, Frozen(items, None, weights_note(config, network))
     announce(FROZEN)
-    found = _features_and_stage(items, config, start)
+    found = _features_and_stage(items, config, start, stage=stage)
     bases.append(Inputs("frozen", FROZEN, np.asarray(found.features.array)))
     work.advance("features", len(items))
     return bases, found
 
 
 def _trained_rungs(
-    items: Dataset, found: Frozen, base: str, config: TrainConfig, start: Path | None, *, full: bool
+    items: Dataset, found: Frozen, base: str, config: TrainConfig, start: Path | None, whole: TrainConfig | None
 ) -> list[TrainedRung]:
     """Return the rungs that train: a linear layer, but not on raw pixels, the last stage if there is one, and all."""
     features, stage, _ = found
@@ -584,11 +645,10 @@ def _trained_rungs(
                 lambda out, seen: _trained_stage(kept, features, out, config, start, seen),
             )
         )
-    if full:
-        whole = config.replace(patience=None, validation=0.0, track=(), metric="none")
-        rungs.append(
-            TrainedRung("full", "all weights trained", lambda out, seen: _trained(whole, items, out, start, seen))
-        )
+    if whole is not None:
+        settings = whole
+        title = "all weights trained" + (f" for {count_of(whole.steps, 'batch')}" if whole.steps else "")
+        rungs.append(TrainedRung("full", title, lambda out, seen: _trained(settings, items, out, start, seen)))
     return rungs
 
 
@@ -603,7 +663,13 @@ def _scale(items: Dataset, config: TrainConfig, start: Path | None) -> nn.Module
 
 
 def _expect_splits(
-    work: ExpectedWork, many: int, splits: int, config: TrainConfig, n: int, forward: float, *, full: bool
+    work: ExpectedWork,
+    many: int,
+    splits: int,
+    config: TrainConfig,
+    n: int,
+    forward: float,
+    whole: TrainConfig | None,
 ) -> None:
     """Say how long the splits of all rungs are expected to take, of n items of so many seconds through the trunk.
 
@@ -618,8 +684,8 @@ def _expect_splits(
         work.expect(rung, many, SECONDS_OF_SEARCH * n**2)
     work.expect("head", splits * HEAD_STEPS, SECONDS_OF_HEAD)
     work.expect("last-stage", splits * STAGE_STEPS, forward * config.batch_size)  # a half or less of the trunk
-    if full:
-        batches = config.steps or config.epochs * max(1, round((1 - HELD_OUT_CLASSES) * n / config.batch_size))
+    if whole is not None:
+        batches = whole.steps or whole.epochs * max(1, round((1 - HELD_OUT_CLASSES) * n / config.batch_size))
         work.expect("full", splits * batches, 3 * forward * config.batch_size)
 
 
@@ -758,12 +824,13 @@ class Frozen(NamedTuple):
     weights: str
 
 
-def _features_and_stage(items: Dataset, config: TrainConfig, start: Path | None) -> Frozen:
+def _features_and_stage(items: Dataset, config: TrainConfig, start: Path | None, *, stage: bool = True) -> Frozen:
+    """Return the features of the untrained trunk, with the activations before its last stage if `stage` is true."""
     shape = item_shape(items, config)
     embedder = untrained_network(config, shape, start)
     weights = weights_note(config, embedder)
     embedder.to(make_accelerator(config).device).eval()
-    if items.kind != "image":
+    if items.kind != "image" or not stage:
         return Frozen(cached_features(embedder, items, **sizes_of(config)), None, weights)
     if len(shape) == 3:
         embedder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # which torch takes
@@ -888,3 +955,26 @@ def _starts_pretrained(config: TrainConfig) -> bool:
 def write_ladder(found: Ladder, run: str | Path) -> None:
     """Write the table into the folder of a run, whose report shows it."""
     write_json(Path(run) / LADDER, found.to_dict())
+
+
+def write_ladder_choice(found: Ladder, folder: RunFolder, name: str, title: str, then: str) -> None:
+    """Write that a run keeps what the ladder has chosen, with the scores of all rungs.
+
+    Parameters
+    ----------
+    name, title : str
+        Of what is kept, as in its checkpoint; its closed form was fitted to all classes, and may be another one.
+    then : str
+        What follows in the sentence.
+    """
+    rows = [
+        {
+            "name": name if row.name == found.worth else row.name,
+            "title": title if row.name == found.worth else row.title,
+            "map_at_r": found.mean(row),
+            "recall_at_1": found.mean(row, "recall_at_1"),
+        }
+        for row in found.rows
+    ]
+    sentences = (f"Kept: {title}, {found.scores}.", found.gain, then)
+    folder.write_kept(name, title, " ".join(filter(None, sentences)), candidates=rows)
