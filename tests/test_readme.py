@@ -1,5 +1,6 @@
 """What the README and the documentation show is true: their Python runs, their generated parts are up to date."""
 
+import json
 import re
 import subprocess
 import sys
@@ -13,12 +14,14 @@ from . import forking
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+RUN_AS_NOTEBOOKS = ("first", "own_loop")
 WIDEST = 106  # characters of code that a page shows beside its menu
 BLOCKS = [
     pytest.param(block, id=f"{page.stem}-{number}")
     for page in PAGES
     for number, block in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.S))
-    if "photos" not in block
+    if page.stem not in RUN_AS_NOTEBOOKS
+    and "photos" not in block
     and ".onnx" not in block  # the reader's own data; tests/models/test_export.py runs the latter
 ]
 
@@ -27,6 +30,16 @@ BLOCKS = [
 @pytest.mark.parametrize("block", BLOCKS)
 def test_python_of_the_pages_runs(block, tmp_path):
     ended = forking.run("-c", block, cwd=tmp_path)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", RUN_AS_NOTEBOOKS)
+def test_notebooks_run_from_top_to_bottom(page, tmp_path):
+    cells = json.loads((ROOT / "docs" / "notebooks" / f"{page}.ipynb").read_text())["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    assert len(code) > 2
+    ended = forking.run("-c", "\n".join(code), cwd=tmp_path)
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 

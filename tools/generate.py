@@ -1,19 +1,25 @@
-"""Write what follows from lists: `__init__.pyi` from the catalog, and the table of sources in docs/data.md.
+"""Write what follows from lists and pages: `__init__.pyi` from the catalog, the sources in docs/data.md, notebooks.
 
 `--check` writes nothing and fails if a file is out of date.
 """
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "src"))
 
 from nearfar.catalog import METHODS  # noqa: E402
 from nearfar.io.formats import READERS  # noqa: E402
+
+NOTEBOOKS = ("first", "learners", "own_loop")
+"""Guides that are also notebooks."""
 
 HEADER = "| source | what it is |\n|---|---|\n"
 
@@ -58,12 +64,37 @@ def page_of_data() -> str:
     return "".join([before, header, "\n".join(rows), end, after])
 
 
+def notebook(page: str) -> str:
+    """Return a guide as a Jupyter notebook: its Python blocks are cells, and all else is text."""
+    text = (ROOT / f"docs/{page}.md").read_text()
+    text = re.sub(r"^\[This page as a notebook\].*\n\n", "", text, flags=re.M)
+    text = re.sub(r"\]\((?!https?:|#)", "](../", text)
+    pieces = re.split(r"^```python\n(.*?)^```\n", text, flags=re.S | re.M)
+    cells = [("code", "# %pip install 'nearfar[all]'  # once, if it is not installed")]
+    cells += [("markdown" if number % 2 == 0 else "code", piece.strip()) for number, piece in enumerate(pieces)]
+    first_text = cells.pop(1)
+    found = [first_text, *cells]
+    book = {
+        "cells": [cell(kind, f"{page}-{number}", source) for number, (kind, source) in enumerate(found) if source],
+        "metadata": {"language_info": {"name": "python"}},
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+    return json.dumps(book, ensure_ascii=False, indent=1) + "\n"
+
+
+def cell(kind: str, name: str, source: str) -> dict[str, Any]:
+    results: dict[str, Any] = {"execution_count": None, "outputs": []} if kind == "code" else {}
+    return {"cell_type": kind, "id": name, "metadata": {}, "source": source.splitlines(keepends=True), **results}
+
+
 def main(check: bool) -> int:
     unknown = {m.home for m in METHODS} - set(FAMILIES)
     if unknown:
         print(f"tools/generate.py: no title for {sorted(unknown)}")
         return 1
     wanted = {ROOT / "src/nearfar/__init__.pyi": stub(), ROOT / "docs/data.md": page_of_data()}
+    wanted |= {ROOT / f"docs/notebooks/{page}.ipynb": notebook(page) for page in NOTEBOOKS}
     stale = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]
     for path in stale:
         if check:
