@@ -32,7 +32,7 @@ STAND_INS = {  # what stands in for the data of a page, and for weights that wou
 def commands_of(text):
     """Return the words of each command of a page."""
     found = []
-    for language, block in re.findall(r"^```(\w*)\n(.*?)^```", text, re.S | re.M):
+    for language, block in re.findall(r"^```([^\n]*)\n(.*?)^```", text, re.S | re.M):
         for line in [] if language else block.splitlines():
             words = [first or second for first, second in re.findall(r'"([^"]*)"|([^\s"]+)', line.partition(" #")[0])]
             if words[:1] == ["nearfar"]:

@@ -12,7 +12,7 @@ from nearfar.cli import app
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.S | re.M)
+BLOCK = re.compile(r"^```([^\n]*)\n(.*?)^```", re.S | re.M)
 INDENTED = re.compile(r"^    (nearfar .*)$", re.M)
 
 
