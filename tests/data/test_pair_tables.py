@@ -190,32 +190,21 @@ def test_a_column_label_with_names_is_no_degree(tmp_path):
     assert "columns not used: label" in " ".join(items.notes)
 
 
-def test_pairs_and_triplets_of_sentence_transformers_are_read_by_the_order_of_their_columns(tmp_path):
-    table = write(tmp_path / "t.csv", "frage,antwort,falsch", "a b,c d,e f", "g h,i j,k l")
-    assert tuples(open_dataset(str(table))) == [["a b", "c d", "e f"], ["g h", "i j", "k l"]]
-    table = write(tmp_path / "p.csv", "frage,antwort", "a b,c d", "g h,i j")
-    items = open_dataset(str(table))
-    assert tuples(items) == [["a b", "c d"], ["g h", "i j"]]
-    assert items.listed.by_class  # other documents of a batch are negatives
-    table = write(tmp_path / "s.csv", "score,satz,anderer", "0.25,a b,c d", "1,g h,i j")
-    items = open_dataset(str(table))
-    assert known(items) == {frozenset(("a b", "c d")): 0.25, frozenset(("g h", "i j")): 1}
-    assert not items.listed.by_class
+def test_labels_from_0_to_1_are_degrees(tmp_path):
     table = write(tmp_path / "l.csv", "sentence1,sentence2,label", "a b,c d,0.5", "g h,i j,1.0")  # of the STS benchmark
     assert [*known(open_dataset(str(table))).values()] == [0.5, 1]
 
 
 @pytest.mark.parametrize(
-    ("lines", "reason"),
+    "lines",
     [
-        (["title,maker,label", "a b,c d,x", "g h,i j,y"], "features must be numbers"),  # cells with classes
-        (["a,b", "1,2", "3,4"], "has no column of classes"),
-        (["a,b,score", "one,2,1", "two,3,0"], "has no column of classes"),
-        (["a,b", "x,", "y,z"], "has no column of classes"),
+        ["title,category", "red shoe,shoes", "blue boot,boots"],
+        ["brand,title,color", "Acme,red shoe,red", "Bolt,blue boot,blue"],
+        ["title,review,score", "red shoe,too small,0.2", "blue boot,nice,1"],
     ],
 )
-def test_other_tables_are_not_read_by_the_order_of_their_columns(lines, reason, tmp_path):
-    with pytest.raises(DataError, match=reason):
+def test_texts_in_columns_of_other_names_are_no_pairs(lines, tmp_path):
+    with pytest.raises(DataError, match=r"has no column of classes .* call the columns of pairs anchor, positive"):
         open_dataset(str(write(tmp_path / "t.csv", *lines)))
 
 

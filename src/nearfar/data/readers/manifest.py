@@ -29,7 +29,6 @@ from .ids import ids_of, is_id, not_ids
 from .media import ENDINGS, FileKind, files_of_a_kind, source_of_files
 from .pair_tables import (
     are_paths,
-    by_order,
     classes_of,
     columns_used,
     items_of,
@@ -141,17 +140,12 @@ def read_manifest(
     `embedding`, a row consists of these numbers only. In a .parquet, a column may also contain the images themselves,
     as bytes or as pairs of bytes and path, which replace `path`.
 
-    Columns of texts only, of any names and without labels, are anchors, positives and negatives by their order, and
-    with a column `score` scored pairs, as sentence-transformers reads them.
-
     A table with the columns of pairs, such as `anchor`, `positive` and `negative`, is described in `pair_tables`.
 
     If there are only train and validation rows, a task is tested on the validation rows.
     """
     path = Path(path)
     whole, stored = _columns(path, label)
-    if label is None and unlabeled is None:
-        whole = by_order(whole)
     if label is None and not pairs and lists_pairs(whole):
         return _listed_source(path, whole, image_size=image_size, skip_bad=skip_bad)
     how: dict[str, Any] = {"image_size": image_size, "skip_bad": skip_bad, "unlabeled": unlabeled, "pairs": pairs}
@@ -405,7 +399,10 @@ def _place(path: Path, table: Table, label: str | None, unlabeled: str | None) -
         expected = "'label'"
     else:
         expected = f"of classes ({', '.join(LABELS)})"
-    raise DataError(f"{path}: has no column {expected}; {NAME_IT}; {_show(table)}")
+    advice = NAME_IT
+    if sum(numbers_in(cells) is None for cells in table.values()) > 1:  # texts, which may be pairs
+        advice += ", or call the columns of pairs anchor, positive and negative, or text1, text2 and score"
+    raise DataError(f"{path}: has no column {expected}; {advice}; {_show(table)}")
 
 
 def _named(path: Path, table: Table, name: str | None, whole: Table, stored: Files | None) -> Table:

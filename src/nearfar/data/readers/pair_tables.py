@@ -51,26 +51,6 @@ SAME = "same"
 DEGREES = (SAME, "similar", "relevance", "score", "is_duplicate")
 LABEL = "label"
 """A column of numbers from 0 to 1 that data sets of pairs have instead; with other cells it is no degree."""
-SCORES = ("score", "scores")
-"""Columns that state how similar two texts are, beside columns of any names."""
-OTHER_MEANINGS = frozenset(
-    (
-        "path",
-        "file_name",
-        "label",
-        "labels",
-        "class",
-        "target",
-        "y",
-        "text",
-        "caption",
-        "name",
-        "id",
-        "query",
-        "gallery",
-    )
-)
-"""Names of columns with which a table is not read by the order of its columns, in lower case."""
 NEGATIVES = ("negative", "negatives")
 MINED = ("name", "negative")
 """Columns of the table that `nearfar suspects --negatives` writes."""
@@ -118,30 +98,6 @@ def are_paths(table: Table) -> bool:
 def _ends(table: Collection[str]) -> tuple[str, str] | None:
     found = next((ends for ends in ENDS if all(name in table for name in ends)), None)
     return None if found == ("left", "right") and SAME not in table else found
-
-
-def by_order(table: Table) -> Table:
-    """Return a table of texts in any columns under the names of pairs and triplets; another table as it is.
-
-    As in sentence-transformers, the first column has anchors, the second one positives, further ones negatives, and a
-    column `score` the similarity of both.
-    """
-    texts = [name for name in table if name not in (*SCORES, "split")]
-    scores = [name for name in SCORES if name in table]
-    known = _ends(table) is not None or any(name.lower() in OTHER_MEANINGS for name in texts)
-    if known or len(texts) < 2 or (scores and len(texts) > 2) or not len(table[texts[0]]):
-        return table
-    if not all(_is_text(cell) for name in texts for cell in table[name]):
-        return table
-    names = dict(zip(texts, ("text1", "text2") if scores else ("anchor", "positive"), strict=False))
-    names |= {name: f"negative_{number}" for number, name in enumerate(texts[2:], start=1)}
-    names |= dict.fromkeys(scores, "score")
-    return {names.get(name, name): column for name, column in table.items()}
-
-
-def _is_text(cell: Any) -> bool:
-    """Return whether a cell is a text that is no number, no list, and not empty."""
-    return isinstance(cell, str) and bool(cell.strip()) and cell[:1] != "[" and not _is_number(cell)
 
 
 def read_rows(path: Path, table: Table) -> PairRows:
