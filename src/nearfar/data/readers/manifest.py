@@ -400,7 +400,7 @@ def _place(path: Path, table: Table, label: str | None, unlabeled: str | None) -
     else:
         expected = f"of classes ({', '.join(LABELS)})"
     advice = NAME_IT
-    if sum(numbers_in(cells) is None for cells in table.values()) > 1:  # texts, which may be pairs
+    if not images and sum(numbers_in(cells) is None for cells in table.values()) > 1:  # texts, which may be pairs
         advice += ", or call the columns of pairs anchor, positive and negative, or text1, text2 and score"
     raise DataError(f"{path}: has no column {expected}; {advice}; {_show(table)}")
 
