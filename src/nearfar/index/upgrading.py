@@ -34,7 +34,7 @@ from ..io.formats import ARCHIVES
 from ..io.sources import MODELS, SourceKind, absolute, kind_of
 from ..io.uris import is_address, shown
 from ..models import Model, load
-from ..models.embedded import distance_of, refuse_data, trained_columns
+from ..models.embedded import distance_of, refuse_data
 from ..models.model import open_for
 from ..numerics.types import AnyArray, Ints
 from ..progress import Portion, listening, stage
@@ -44,7 +44,7 @@ from .blob_file import reading
 from .building import about_data, store_summary
 from .collection_file import new_file
 from .file_store import FileStore
-from .paths import base_folder_of, data_relative_to, labels_of, source_archives
+from .paths import base_folder_of, columns_by_source, data_relative_to, source_archives
 from .records import Records
 from .searching import embedded_by, first_dims, model_of, names_relative_to_index
 from .stores import DIMS, MAPPED, THRESHOLD, UPGRADED, Store, create, open_store
@@ -255,13 +255,16 @@ def _items_of(
     known = store.column("name").tolist()
     if data is None and not about.get("source"):
         raise ValueError(f"DATA: {shown(out)} was made of embeddings; name the items that {_called(model)} can embed")
-    labels = {} if data is not None else labels_of(about)
+    recorded = {} if data is not None else columns_by_source(about)
     sources = [data] if data is not None else _recorded_sources(about, out, home)
     found: list[tuple[Dataset, str]] = []
     places: dict[str, tuple[int, int]] = {}
     there = set(known)
     for source in sources:
-        columns = trained_columns(model, source, label or labels.get(data_relative_to(source, home)), name)
+        known_by = recorded.get(data_relative_to(source, home), {})
+        columns = {"label": label or known_by.get("label"), "name": name or known_by.get("name")}
+        if model is not None:
+            columns = model.table_columns.read(source, **columns)
         items = open_for(model, source, **columns, skip_bad=skip_bad)
         called = names_relative_to_index(known, home, items, source)
         places |= {one: (len(found), row) for row, one in enumerate(called) if one in there}
