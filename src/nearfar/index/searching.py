@@ -203,11 +203,12 @@ def open_query(
     """Open the queries of `search` for a model, which is named by its source in messages; None takes embeddings."""
     if names_file(query) and not Path(query).exists():
         raise FileNotFoundError(f"QUERY: {query}: no such file")
-    takes = ("row",) if model is None else model.takes
+    if model is None:
+        return as_items(query, ("row",), label=label, name=name, skip_bad=skip_bad)
     try:
-        return as_items(query, takes, **read_by(model, query, label, name), skip_bad=skip_bad)
+        return as_items(query, model.takes, **read_by(model, query, label, name), skip_bad=skip_bad)
     except FileNotFoundError as error:
-        if Path(query).exists() or "image" not in takes:
+        if Path(query).exists() or "image" not in model.takes:
             raise
         no_texts = f"because {made_by} has no text tower; train one with `nearfar train --text-trunk`"
         raise FileNotFoundError(f"{error}; it cannot be searched as a text, {no_texts}") from error

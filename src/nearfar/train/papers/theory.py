@@ -26,7 +26,7 @@ from ..run import Run, write_json
 from ..scoring import task_of
 
 THEORY = "theory.json"
-SPLITS = 10  # number of random splits into halves
+RANDOM_HALVES = 10  # number of random splits into halves
 TITLES = {
     "h_divergence": "H-divergence d_H of seen and unseen classes",
     "joint_error": "joint error lambda of seen and unseen classes",
@@ -142,13 +142,13 @@ def _measured(
     return Theory(
         recalls=recalls,
         why_no_recalls=why,
-        h_divergence=h_divergence(seen, unseen, splits=SPLITS, distance="cosine", seed=seed),
+        h_divergence=h_divergence(seen, unseen, splits=RANDOM_HALVES, distance="cosine", seed=seed),
         joint_error=joint_error(
             seen[paired_seen],
             train.labels[paired_seen],
             unseen[paired_unseen],
             test.labels[paired_unseen],
-            splits=SPLITS,
+            splits=RANDOM_HALVES,
             distance="cosine",
             seed=seed,
         ),
