@@ -679,7 +679,8 @@ def test_true_and_false_are_numbers(tmp_path):
         ("width,height\n", "has no rows"),
         (
             "width,height\n1,2\n",
-            "has no column of classes (label, class, target, y); give the column of the classes with label=NAME; "
+            "has no column of classes (label, class, target, y); give the column of the classes with label=NAME "
+            "(`nearfar index` and `nearfar groups` need no classes); "
             "it has width,height; first rows: 1,2",
         ),
         (

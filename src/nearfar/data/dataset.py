@@ -37,8 +37,15 @@ class DataNotFoundError(DataError, FileNotFoundError):
     """A file or folder does not exist."""
 
 
+class NoClassesError(DataError):
+    """The items have no classes."""
+
+
 class BadItemError(DataError):
     """An item cannot be read or decoded. The message names it."""
+
+
+NEED_NONE = "`nearfar index` and `nearfar groups` need no classes"
 
 
 def as_text(source: Named) -> str:

@@ -15,7 +15,20 @@ import numpy as np
 from ...labels import spelled_alike
 from ...progress import counted
 from ...quoting import count_of
-from ..dataset import BadItemError, DataError, Dataset, Kind, Named, Task, as_text, held_out_count, some
+from ..dataset import (
+    UNKNOWN_CLASS,
+    BadItemError,
+    DataError,
+    Dataset,
+    Kind,
+    Named,
+    NoClassesError,
+    Task,
+    as_text,
+    held_out_count,
+    some,
+)
+from ..items import open_items
 from ..open import (
     CLOSED,
     DRAWN,
@@ -34,6 +47,10 @@ from .columns import remarks_on_columns, remarks_on_gallery, remarks_on_groups
 
 T = TypeVar("T")
 
+NO_CLASSES = (
+    "These items have no classes: `nearfar index` and `search` need none, `nearfar groups` proposes some, and "
+    "`nearfar label-next` chooses which items to label for a training."
+)
 FEW_TEST_CLASSES = 20  # with fewer test classes, scores depend strongly on which classes are drawn
 FEWEST_TO_HOLD_OUT = 4  # training classes: two to hold out, and two that remain
 FEW_VALIDATION_CLASSES = 5  # with fewer validation classes, so does the choice of the checkpoint
@@ -264,6 +281,9 @@ def inspect_data(
 
 def unsplit_task(source: Named, error: DataError, **columns: Any) -> tuple[Task, str]:
     """Return all items as the training part of a task, and a sentence on why they cannot be split into a task."""
+    if isinstance(error, NoClassesError):
+        items = readable(open_items, source, **columns)
+        return task_of_all(items), NO_CLASSES
     items = readable(open_dataset, source, **columns)
     opened = readable(open_source, source, **columns)
     why = f"These data cannot be split for training and test: {error}."
@@ -271,7 +291,12 @@ def unsplit_task(source: Named, error: DataError, **columns: Any) -> tuple[Task,
         why += " `nearfar fit` holds out items of every class by default."
     # there is no protocol, which would contain the notes
     why += "".join(f" {note[0].upper()}{note[1:]}." for note in opened.items.notes)
-    return Task(name=items.name, train=items, validation=None, test=items.subset([]), gallery=None, protocol=""), why
+    return task_of_all(items), why
+
+
+def task_of_all(items: Dataset) -> Task:
+    """Return a task of training items only."""
+    return Task(name=items.name, train=items, validation=None, test=items.subset([]), gallery=None, protocol="")
 
 
 def readable(opened: Callable[..., T], source: Named, **settings: Any) -> T:
@@ -327,7 +352,10 @@ def equal_items(parts: dict[str, Read]) -> list[list[Item]]:
 
 def measured(role: str, part: Dataset) -> Part:
     """Count the items and classes of a part."""
-    counts = part.class_counts[part.class_counts > 0]
+    known = np.array([name != UNKNOWN_CLASS for name in part.classes], dtype=bool)
+    counts = part.class_counts[known & (part.class_counts > 0)]
+    if not len(counts):  # none of the items has a class
+        return Part(role, items=len(part), classes=0, least=0, median=0, most=0)
     return Part(
         role=role,
         items=len(part),
@@ -495,7 +523,7 @@ def remarks_on_sizes(found: Inspection) -> Iterator[str]:
         )
     if CLOSED in found.protocol:  # all of the classes are in every part
         return
-    if tested is not None:
+    if tested is not None and tested.most != 1:  # a photo with its texts is a class of its own
         yield few_test_classes(tested.classes, found.kind, found.protocol)
     chosen_by = roles.get("validation")
     if chosen_by is None and learned is not None and tested is not None and learned.classes < FEWEST_TO_HOLD_OUT:

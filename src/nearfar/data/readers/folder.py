@@ -9,7 +9,7 @@ from typing import Any
 
 from ...io.formats import TABLES
 from ...quoting import count_of
-from ..dataset import DataError, Source, some
+from ..dataset import NEED_NONE, DataError, NoClassesError, Source, some
 from .files import Files, open_files, stem_of
 from .left_out import by_ending, unread
 from .media import EXPECTED_FILES, files_of_a_kind, source_of_files
@@ -83,8 +83,9 @@ def _read_class_folders(
     parts = _strip_common([tuple(place.split("/")[:-1]) for place in _places(files, names)])
     loose = [name for name, part in zip(names, parts, strict=True) if not part]
     if len(loose) == len(names):
-        raise DataError(
-            f"{path}: its {count_of(len(names), kind)} must be in class folders; expected {path}/CLASS/{kind.upper()}"
+        raise NoClassesError(
+            f"{path}: its {count_of(len(names), kind)} must be in class folders; expected {path}/CLASS/{kind.upper()} "
+            f"({NEED_NONE})"
         )
     if loose and unlabeled is None:
         kept = [i for i, part in enumerate(parts) if part]

@@ -20,7 +20,18 @@ from ...labels import class_name, narrow_texts, text_array, without_spellings_of
 from ...quoting import count_of, quoted, shorten
 from ..cells import MISSING, Cells, as_cells, numbers_in
 from ..class_labels import ClassLabels, sets_in
-from ..dataset import DataError, DataNotFoundError, Dataset, NoNumbers, Source, number_labels, numbers_only, some
+from ..dataset import (
+    NEED_NONE,
+    DataError,
+    DataNotFoundError,
+    Dataset,
+    NoClassesError,
+    NoNumbers,
+    Source,
+    number_labels,
+    numbers_only,
+    some,
+)
 from ..decode import Box
 from .arrays import TOO_LARGE, as_singles
 from .files import Files, FolderFiles
@@ -399,10 +410,10 @@ def _place(path: Path, table: Table, label: str | None, unlabeled: str | None) -
         expected = "'label'"
     else:
         expected = f"of classes ({', '.join(LABELS)})"
-    advice = NAME_IT
+    advice = f"{NAME_IT} ({NEED_NONE})"
     if not images and sum(numbers_in(cells) is None for cells in table.values()) > 1:  # texts, which may be pairs
         advice += ", or call the columns of pairs anchor, positive and negative, or text1, text2 and score"
-    raise DataError(f"{path}: has no column {expected}; {advice}; {_show(table)}")
+    raise NoClassesError(f"{path}: has no column {expected}; {advice}; {_show(table)}")
 
 
 def _named(path: Path, table: Table, name: str | None, whole: Table, stored: Files | None) -> Table:

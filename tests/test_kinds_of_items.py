@@ -1,0 +1,211 @@
+"""The same ten commands on each kind of items: one tiny training for each, and the other nine commands on it."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("jinja2")
+pytest.importorskip("uvicorn")
+
+from nearfar.serve import server
+
+from .commands import run
+from .drawn_photos import THINGS, draw_photos
+from .towers import write_bert
+
+WORDS = ["[PAD]", "[UNK]", "[EOS]", "[BOS]", *(f"w{number}" for number in range(40))]
+
+
+def sentence(rng, topic):
+    """Return a few words, most of them of a topic."""
+    return " ".join([*(f"w{4 * topic + word}" for word in rng.permutation(4)[:3]), f"w{rng.integers(32, 40)}"])
+
+
+def write(path, *lines):
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def photos(home):
+    draw_photos(home / "photos", THINGS[:6], each=4)
+    return home / "photos"
+
+
+def texts(home):
+    rng = np.random.default_rng(0)
+    lines = [f"{sentence(rng, topic)},topic{topic}" for topic in [*range(8)] * 4]
+    return write(home / "texts.csv", "text,label", *lines)
+
+
+def rows(home):
+    rng = np.random.default_rng(0)
+    lines = [f"{a:.3f},{b:.3f},kind{c}" for c in [*range(8)] * 4 for a, b in [rng.normal(size=2) + c]]
+    return write(home / "rows.csv", "a,b,label", *lines)
+
+
+def pairs(home):
+    rng = np.random.default_rng(0)
+    lines = []
+    for topic in [*range(8)] * 4:
+        lines.append(f"{sentence(rng, topic)} w{rng.integers(40)},{sentence(rng, topic)} w{rng.integers(40)},1")
+        lines.append(
+            f"{sentence(rng, topic)} w{rng.integers(40)},{sentence(rng, (topic + 1) % 8)} w{rng.integers(40)},0"
+        )
+    return write(home / "pairs.csv", "left,right,same", *lines)
+
+
+def triplets(home):
+    rng = np.random.default_rng(0)
+    lines = [
+        ",".join(f"{sentence(rng, one)} w{rng.integers(40)}" for one in (topic, topic, (topic + 1) % 8))
+        for topic in [*range(8)] * 4
+    ]
+    return write(home / "triplets.csv", "anchor,positive,negative", *lines)
+
+
+def queries(home):
+    rng = np.random.default_rng(0)
+    lines = [
+        ",".join(f"{sentence(rng, one)} w{rng.integers(40)}" for one in (topic, topic, (topic + 1) % 8))
+        for topic in [*range(8)] * 4
+    ]
+    return write(home / "queries.csv", "query,document,negative", *lines)
+
+
+def label_sets(home):
+    rng = np.random.default_rng(0)
+    lines = [f"{a:.3f},{b:.3f},k{c};k{c + 1}" for c in [*range(8)] * 4 for a, b in [rng.normal(size=2) + c]]
+    return write(home / "sets.csv", "a,b,labels", *lines)
+
+
+def levels(home):
+    rng = np.random.default_rng(0)
+    lines = [f"{a:.3f},{b:.3f},kind{c},genus{c // 2}" for c in [*range(8)] * 4 for a, b in [rng.normal(size=2) + c]]
+    return write(home / "levels.csv", "a,b,species,genus", *lines)
+
+
+def sounds(home):
+    soundfile = pytest.importorskip("soundfile")
+    rng = np.random.default_rng(0)
+    time = np.arange(1600) / 16_000
+    for kind in range(8):
+        folder = home / f"sounds/pitch{kind}"
+        folder.mkdir(parents=True)
+        for number in range(4):
+            wave = 0.3 * np.sin(2 * np.pi * 200 * 1.2**kind * time) + 0.03 * rng.normal(size=len(time))
+            soundfile.write(folder / f"{number}.wav", wave, 16_000)
+    return home / "sounds"
+
+
+def described_photos(home):
+    draw_photos(home / "photos", THINGS[:6], each=4)
+    rng = np.random.default_rng(0)
+    files = sorted((home / "photos").glob("*/*"))
+    lines = [f"{file.relative_to(home)},{sentence(rng, place % 8)} w{place}" for place, file in enumerate(files)]
+    return write(home / "described.csv", "path,text", *lines)
+
+
+def unlabeled(home):
+    draw_photos(home / "drawn", THINGS[:6], each=4)
+    folder = home / "loose"
+    folder.mkdir()
+    for number, file in enumerate(sorted((home / "drawn").glob("*/*"))):
+        file.rename(folder / f"{number}{file.suffix}")
+    return folder
+
+
+SMALL = ["--set", "steps=2", "--batch-size", "8", "--embedding-dim", "4", "--quiet"]
+IMAGES = ["--trunk", "conv4(width=4)", "--image-size", "28"]
+TEXTS = ["--trunk", "transformers:BERT"]
+KINDS = {  # what makes the data, the settings of the training, and a query
+    "photos": (photos, IMAGES, "photos/blue-carton/0.jpg"),
+    "texts": (texts, TEXTS, "w1 w2 w3"),
+    "rows": (rows, [], "DATA"),
+    "pairs": (pairs, TEXTS, "w1 w2 w3"),
+    "triplets": (triplets, TEXTS, "w1 w2 w3"),
+    "queries": (queries, TEXTS, "w1 w2 w3"),
+    "label sets": (label_sets, [], "DATA"),
+    "levels": (levels, ["--label", "species", "--level", "genus"], "DATA"),
+    "sounds": (sounds, ["--trunk", "mel_cnn(width=2)"], "sounds/pitch3/2.wav"),
+    "photos with texts": (described_photos, [*IMAGES, "--text-trunk", "transformers:BERT"], "w1 w2 w3"),
+    "unlabeled": (unlabeled, IMAGES, "loose/7.jpg"),
+}
+ANSWERS = {  # of the commands in docs/items.md
+    "inspect": "smallest class",
+    "train": "",
+    "evaluate": "Recall@1",
+    "report": "report.html",
+    "final": "",
+    "index": "items embedded",
+    "search": "\n    2  ",
+    "serve": "Serving things.index",
+    "suspects": "items are probably of another class",
+    "export": "its embeddings are the same as those of runs/final",
+}
+BESIDES = {"train": [*SMALL, "SETTINGS"], "inspect": ["COLUMNS"], "final": ["--quiet"]}
+WITHOUT_TRAINING = {  # of items without labels, which a pretrained encoder embeds
+    "evaluate": ["evaluate", "pixels", "DATA"],
+    "report": ["report", "pixels", "DATA", "-o", "things.html"],
+    "final": ["train", "--final", "pixels", "--out", "runs/final"],
+    "index": ["index", "pixels", "DATA", "-o", "things.index"],
+    "suspects": ["suspects", "pixels", "DATA"],
+    "export": ["export", "pixels", "-o", "things.onnx"],
+}
+NO_CLASSES = "`nearfar index` and `nearfar groups` need no classes"
+REFUSED = {  # what a kind cannot do, and the line on what to do instead
+    **{("unlabeled", name): NO_CLASSES for name in ("train", "evaluate", "report", "suspects")},
+    ("unlabeled", "final"): "pixels: no such run",
+    ("unlabeled", "export"): "pixels: is a pretrained encoder; expected the folder of a run or a saved learner",
+    ("photos with texts", "suspects"): "has no column 'label'; give the column of the classes with --label NAME",
+}
+AS_TEXTS = ("pairs", "triplets", "queries")
+"""Their networks are those of texts, and only these are exported here."""
+
+
+@pytest.fixture(scope="module")
+def bert(transformers, tmp_path_factory):
+    return write_bert(transformers, tmp_path_factory.mktemp("bert"), WORDS)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def kind(request, bert, tmp_path_factory):
+    """The folder of a kind of items, its settings, its data, and a query."""
+    home = tmp_path_factory.mktemp(request.param.replace(" ", "-"))
+    make, settings, query = KINDS[request.param]
+    data = make(home)
+    stands_for = {"DATA": [str(data)], "SETTINGS": [word.replace("BERT", str(bert)) for word in settings]}
+    stands_for["COLUMNS"] = settings if request.param == "levels" else []
+    stands_for["QUERY"] = stands_for.get(query, [query])
+    return request.param, home, stands_for
+
+
+def documented():
+    """Return the words of the ten commands on the page, by their names in ANSWERS."""
+    page = (Path(__file__).parent.parent / "docs" / "items.md").read_text()
+    block = page.partition("## The same ten commands")[2].split("```")[1]
+    commands = [line.partition(" #")[0].split()[1:] for line in block.strip().splitlines()]
+    return dict(zip(ANSWERS, commands, strict=True))
+
+
+@pytest.mark.slow  # reports, and networks that are traced
+@pytest.mark.parametrize("name", ANSWERS)
+def test_each_kind_of_items_takes_ten_commands(name, kind, capsys, monkeypatch):
+    of, home, stands_for = kind
+    if name == "export" and of in AS_TEXTS:
+        pytest.skip("the network is one of texts")
+    monkeypatch.chdir(home)
+    listen = server.listen
+    monkeypatch.setattr(server, "listen", lambda host, port: listen(host, 0))  # other tests listen, too
+    monkeypatch.setattr(server, "serve", lambda app, listener: listener.close())
+    words = [*documented()[name], *BESIDES.get(name, [])]
+    if of == "unlabeled":
+        words = WITHOUT_TRAINING.get(name, words)
+    code, out, err = run(capsys, monkeypatch, *(word for given in words for word in stands_for.get(given, [given])))
+    if (of, name) in REFUSED:
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert REFUSED[of, name] in err
+        return
+    assert code == 0, err
+    assert ANSWERS[name] in out + err
