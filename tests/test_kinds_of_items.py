@@ -160,6 +160,11 @@ REFUSED = {  # what a kind cannot do, and the line on what to do instead
     ("unlabeled", "export"): "pixels: is a pretrained encoder; expected the folder of a run or a saved learner",
     ("photos with texts", "suspects"): "has no column 'label'; give the column of the classes with --label NAME",
 }
+ALSO = {  # what the answer has besides
+    ("queries", "index"): "queries left out (they search the documents)",
+    ("queries", "evaluate"): "(query-gallery, cosine distance)",
+    ("label sets", "inspect"): "not zero-shot: ",
+}
 AS_TEXTS = ("pairs", "triplets", "queries")
 """Their networks are those of texts, and only these are exported here."""
 
@@ -209,3 +214,4 @@ def test_each_kind_of_items_takes_ten_commands(name, kind, capsys, monkeypatch):
         return
     assert code == 0, err
     assert ANSWERS[name] in out + err
+    assert ALSO.get((of, name), "") in out

@@ -22,6 +22,8 @@ def test_a_set_of_labels_is_a_class_and_items_are_held_out_at_random(tmp_path):
     task = open_task(table)
     assert [len(part) for part in (task.train, task.validation, task.test)] == [17, 3, 20]
     assert "items with sets of labels, one half held out with seed 0" in task.protocol
+    assert "test 20 rows of 4 different sets of labels" in task.protocol
+    assert "not zero-shot: 3 of the 3 labels of the test are in training or validation" in task.protocol
     rows = [row for part in (task.train, task.validation, task.test) for row in part.array[:, 0]]
     assert sorted(rows) == list(range(40))
     assert task.train.joined(task.test).has_label_sets

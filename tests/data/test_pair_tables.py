@@ -161,6 +161,27 @@ def test_a_pair_is_similar_as_its_column_says_and_other_columns_are_named(tmp_pa
     assert "columns not used: id" in " ".join(items.notes)
 
 
+def test_queries_search_the_documents_only(tmp_path):
+    lines = [f"q{i},d{i},x{i % 3},{1 + i % 2}" for i in range(12)]
+    table = write(tmp_path / "q.csv", "query,document,negative,relevance", *lines, "d1,d0,x0,1")
+    task = open_task(str(table), validation=0)
+    assert task.gallery is not None
+    assert all(name[0] == "q" for name in task.test.names)
+    assert all(name[0] in "dx" for name in task.gallery.names)  # d1 is a query and a document
+    assert task.test.classes == task.gallery.classes
+    listed = task.test.listed
+    both = (*task.test.names, *task.gallery.names)
+    ends = [(both[i], both[j]) for i, j in zip(listed.i, listed.j, strict=True)]
+    whole = open_items(str(table))
+    there = {*both}
+    assert {frozenset(pair) for pair in ends} == {pair for pair in known(whole) if pair <= there}
+    part = task.test.subset([1])
+    first = task.test.names[1]
+    assert {(part.names + task.gallery.names)[at] for at in part.listed.i} - {*task.gallery.names} == {first}
+    # of triplets, all items search each other
+    assert open_task(str(write(tmp_path / "t.csv", "anchor,positive", "a,b", "c,d", "e,f", "g,h"))).gallery is None
+
+
 @pytest.mark.parametrize("head", ["left,right,same", "text1,text2,similar", "question1,question2,is_duplicate"])
 def test_verification_reads_every_table_of_pairs(head, tmp_path):
     found = read_pair_list(write(tmp_path / "p.csv", head, "a,b,1", "a,c,0"))

@@ -213,3 +213,18 @@ def test_commands_use_the_column_of_the_classes_of_the_training(of_levels, birds
         assert {*store.in_memory().labels} == {f"s{number}" for number in range(16)}
     assert embed_to(folder, birds, tmp_path / "z.npz").dataset.classes == collect(folder, birds).dataset.classes
     assert embed_source(folder, Selection(data=birds)).dataset.class_labels.levels == ("species", "genus")
+
+
+def test_degrees_of_documents_are_scored_for_queries_that_search_them(tmp_path):
+    lines = [f"q{i},d{i},{1 + i % 2}" for i in range(16)] + [f"q{i},d{(i + 2) % 16},0" for i in range(16)]
+    table = tmp_path / "q.csv"
+    table.write_text("\n".join(["query,document,relevance", *lines]) + "\n")
+    task = open_task(str(table), validation=0)
+    queries, documents = (np.eye(16)[[int(name[1:]) for name in part.names]] for part in (task.test, task.gallery))
+    how = {"gallery": documents, "gallery_labels": task.gallery.labels, "clustering": False}
+    scores, _ = evaluate_queries(queries, task.test.labels, **how)
+    found = with_relevance(scores, task.test, queries, Searched(task.gallery, documents))
+    assert found.by["listed pairs"] == {"auc": 1.0, "ndcg_at_10": 1.0}
+    wrong = np.roll(documents, 1, axis=0)
+    found = with_relevance(scores, task.test, queries, Searched(task.gallery, wrong))
+    assert found.by["listed pairs"]["ndcg_at_10"] < 0.9

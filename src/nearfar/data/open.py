@@ -38,6 +38,7 @@ from .readers.files import OTHER_TARS, refuse_special
 Split: TypeAlias = Literal["classes", "rows"]
 DRAWN = "test classes drawn with seed"
 CLOSED = "closed set: the classes of the test are those of the training"
+LEFT_OUT_QUERIES = "left out (they search the documents)"
 PAIR_ITEMS = 2
 """Minimum number of items of a class in the test or the validation, so that one can find another."""
 
@@ -591,11 +592,15 @@ def _assemble(
         test, gallery = same_classes(test, gallery.in_columns(train.columns, "the training"))
     train = _noted(train, "training ")
     test = _noted(test, "test ")
+    if gallery is None and (both := queries_and_documents(test)):
+        test, gallery = same_classes(*both)
     test_role = "test" if gallery is None else "query"
     parts = [("train", train), ("validation", validation), (test_role, test), ("gallery", gallery)]
     clauses = [", ".join(f"{role} {_size(part)}" for role, part in parts if part is not None), split]
     shared = repeated_classes(train, validation, test)
-    if shared and not split.startswith(CLOSED):
+    if test.has_label_sets:
+        clauses.append(about_labels(train, validation, test))
+    elif shared and not split.startswith(CLOSED):
         if validation is None:
             known = "training and test"
         else:
@@ -603,7 +608,7 @@ def _assemble(
         verb = "occurs" if len(shared) == 1 else "occur"
         clauses.append(f"NOT zero-shot: {count_of(len(shared), 'class name')} {verb} in {known} ({some(shared, 3)})")
     alike = spelled_alike(test.classes, known_names(train, validation))
-    if alike and not split.startswith(CLOSED):
+    if alike and not split.startswith(CLOSED) and not test.has_label_sets:
         clauses.append(f"perhaps NOT zero-shot: {about_spelling(alike)}")
     clauses.extend(dict.fromkeys(note for _, part in parts if part is not None for note in part.notes))
     return Task(
@@ -616,9 +621,58 @@ def _assemble(
     )
 
 
+def queries_and_documents(items: Dataset) -> tuple[Dataset, Dataset] | None:
+    """Return the queries of a table of queries and documents, and the documents that they search; None of others."""
+    listed = items.listed
+    if listed is None or listed.asks is None or listed.asks.all() or not listed.asks.any():
+        return None
+    queries = np.flatnonzero(listed.asks)
+    documents = np.flatnonzero(~listed.asks)
+    across = listed.subset(np.append(queries, documents), len(items))
+    if across is not None:
+        across = replace(across, asks=None, searched=len(documents))
+    return replace(items.subset(queries), listed=across), replace(items.subset(documents), listed=None)
+
+
+def documents_of(items: Dataset) -> Dataset:
+    """Return the documents of a table of queries and documents, with a note; other items as they are."""
+    both = queries_and_documents(items)
+    if both is None:
+        return items
+    queries, documents = both
+    note = f"{count_of(len(queries), 'query', 'queries')} {LEFT_OUT_QUERIES}"
+    return replace(documents, notes=(*documents.notes, note))
+
+
+def queries_of(items: Dataset) -> Dataset:
+    """Return the queries of a table of queries and documents; other items as they are."""
+    both = queries_and_documents(items)
+    return items if both is None else both[0]
+
+
 def repeated_classes(train: Dataset, validation: Dataset | None, test: Dataset) -> list[str]:
     """Return the classes of the test that also occur in training or validation."""
     return sorted(known_names(train, validation) & set(test.classes))
+
+
+def about_labels(train: Dataset, validation: Dataset | None, test: Dataset) -> str:
+    """Return a clause on how many labels in the sets of the test are those of the training."""
+    known = labels_in_sets(train) | labels_in_sets(validation)
+    tested = labels_in_sets(test)
+    there = len(known & tested)
+    if there == 0:
+        return "none of the labels of the test is in training or validation"
+    verb = "is" if there == 1 else "are"
+    return (
+        f"not zero-shot: {there:,} of the {count_of(len(tested), 'label')} of the test {verb} in training or validation"
+    )
+
+
+def labels_in_sets(part: Dataset | None) -> set[str]:
+    """Return all labels in the sets of some items."""
+    if part is None or part.class_labels is None:
+        return set()
+    return {label for name in part.classes for label in part.class_labels.of[name]}
 
 
 def known_names(train: Dataset, validation: Dataset | None) -> set[str]:
@@ -649,14 +703,15 @@ def same_classes(test: Dataset, gallery: Dataset) -> tuple[Dataset, Dataset]:
 
 def _size(part: Dataset) -> str:
     occurring = int((part.class_counts > 0).sum())
-    return f"{len(part):,} {part.kind}s of {occurring:,} classes"
+    classes = "different sets of labels" if part.has_label_sets else "classes"
+    return f"{len(part):,} {part.kind}s of {occurring:,} {classes}"
 
 
 def _noted(items: Dataset, what: str) -> Dataset:
     """Return the items with notes on classes of one item and on images that could not be decoded."""
     notes = list(items.notes)
     lone = [items.classes[c] for c in np.flatnonzero(items.class_counts == 1)]
-    if lone and not items.are_pairs:  # an image of a pair can find its text
+    if lone and not items.are_pairs and not items.has_label_sets:  # an image finds its text, a set a label in common
         notes.append(f"{count_of(len(lone), f'{what}class')} with only one {items.kind} ({some(lone, 3)})")
     if items.bad:
         count = count_of(len(items.bad), f"undecodable {items.kind}")

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from ..data import Dataset
 from ..data.dataset import some
 from ..data.items import left_out
+from ..data.open import documents_of
 from ..data.readers.ids import ids_of, is_id
 from ..data.readers.manifest import ABOUT, LABELS, PART, SIDES, read_columns
 from ..io.formats import has_columns
@@ -234,7 +235,7 @@ def write_items(
         raise ValueError("DATA: expected the items to embed, for example a folder of images")
     # beside data without columns, `name` is a column of the table `columns` alone
     read_as = read_by(model, data, label, name if columns is None or has_columns(data) else None)
-    items = open_for(model, data, **read_as, skip_bad=skip_bad)
+    items = documents_of(open_for(model, data, **read_as, skip_bad=skip_bad))
     names = names_relative_to_index(there.names if old is not None else None, home, items, data)
     if old is not None and items.unnamed:
         check_same_content(old, items, names, set(there.names), model, data)

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..data import Dataset
 from ..data.items import as_items, embedding_rows, named_by_paths, names_file, names_from
+from ..data.open import queries_of
 from ..data.readers.texts import text_items
 from ..io.sources import SourceKind, kind_by_name
 from ..io.uris import shown
@@ -206,7 +207,8 @@ def open_query(
     if model is None:
         return as_items(query, ("row",), label=label, name=name, skip_bad=skip_bad)
     try:
-        return as_items(query, model.takes, **read_by(model, query, label, name), skip_bad=skip_bad)
+        items = as_items(query, model.takes, **read_by(model, query, label, name), skip_bad=skip_bad)
+        return items if items.listed is None else queries_of(items)
     except FileNotFoundError as error:
         if Path(query).exists() or "image" not in model.takes:
             raise

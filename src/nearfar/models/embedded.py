@@ -15,7 +15,7 @@ from ..data import Dataset
 from ..data.checks.training_items import unseen
 from ..data.dataset import UNKNOWN_CLASS, some
 from ..data.items import embedding_rows, flat_rows, left_out, named_by_paths, root_of
-from ..data.open import match_classes, of_classes, open_source, read_levels, same_classes
+from ..data.open import match_classes, of_classes, open_source, queries_and_documents, read_levels, same_classes
 from ..data.readers.arrays import UNNAMED, read_arrays, read_gallery
 from ..data.readers.manifest import read_columns
 from ..data.readers.texts import text_items
@@ -253,7 +253,8 @@ def _queries_and_gallery(
     opened = open_source(data, mixed=mixed, **how)
     roles = np.array([]) if opened.roles is None else opened.roles
     if not apart or not {"query", "gallery"} <= set(roles.tolist()):
-        return of_classes(opened.items, selection.classes), None
+        items = of_classes(opened.items, selection.classes)
+        return (apart and queries_and_documents(items)) or (items, None)
     query_items, gallery = (opened.items.subset(roles == role) for role in ("query", "gallery"))
     return of_classes(query_items, selection.classes), gallery
 

@@ -50,7 +50,7 @@ def with_relevance(scores: Scores, queries: Dataset, rows: AnyArray, gallery: Se
             by[name] = {"recall_at_1": found.recall_at[1], "map_at_r": found.map_at_r}
             chance[name] = {"recall_at_1": found.chance["recall_at"][1], "map_at_r": found.chance["map_at_r"]}
         by |= _in_common(queries, rows, gallery)
-    by |= _of_listed(queries, rows)
+    by |= _of_listed(queries, rows, gallery)
     if not by:
         return scores
     return replace(scores, by=by, chance=scores.chance | {"by": chance})
@@ -101,17 +101,25 @@ def _in_common(queries: Dataset, rows: AnyArray, gallery: Searched | None) -> di
     return {IN_COMMON: {"recall_at_1": found.recall_at_1, "map_at_r": found.map_at_r} | ndcg}
 
 
-def _of_listed(queries: Dataset, rows: AnyArray) -> dict[str, dict[str, float]]:
+def _of_listed(queries: Dataset, rows: AnyArray, gallery: Searched | None) -> dict[str, dict[str, float]]:
     """Return how well cosines separate the pairs that are listed; without both kinds there is nothing to separate."""
     listed = queries.listed
     if listed is None or not {0.0, 1.0} <= set(np.ceil(listed.degree).tolist()):
         return {}
+    n = len(rows)
+    documents = None
+    if listed.searched:
+        assert gallery is not None
+        documents = gallery.rows
+    every = rows if documents is None else np.concatenate([rows, documents])
     sure = listed.degree >= 0
     pairs = np.stack([listed.i, listed.j], axis=1)[sure]
-    found = {"auc": verify_pairs(rows, pairs, listed.degree[sure] > 0).auc}
+    found = {"auc": verify_pairs(every, pairs, listed.degree[sure] > 0).auc}
     degree = np.maximum(listed.degree, 0)
     if ((degree > 0) & (degree < 1)).any():
-        n = len(rows)
         ends = (np.append(listed.i, listed.j), np.append(listed.j, listed.i))
-        found["ndcg_at_10"] = ndcg_at_k(rows, coo_array((np.tile(degree, 2), ends), shape=(n, n)))
+        gains = coo_array((np.tile(degree, 2), ends), shape=(len(every), len(every))).tocsr()
+        if documents is not None:
+            gains = gains[:n, n:]  # (queries, documents)
+        found["ndcg_at_10"] = ndcg_at_k(rows, gains, gallery=documents)
     return {LISTED: found}

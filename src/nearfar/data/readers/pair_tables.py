@@ -46,6 +46,8 @@ ENDS = (
 )
 """Columns of the two items of a pair. Of the first five, items that are not listed together are dissimilar."""
 ASYMMETRIC = 5
+QUERIES = ("query", "question")
+"""First columns whose items search those of the second column and the negatives."""
 SAME = "same"
 """The column that belongs to `left` and `right`, which may also be features."""
 DEGREES = (SAME, "similar", "relevance", "score", "is_duplicate")
@@ -72,12 +74,15 @@ class PairRows:
         Negatives of the first item of each row.
     by_class : bool
         As in `PairsOfItems`.
+    asked : bool
+        Whether the first items are queries, which search the others.
     """
 
     ends: list[tuple[str, str | None]]
     degree: NDArray[np.float32]
     negatives: list[list[tuple[str, float]]]
     by_class: bool
+    asked: bool = False
 
 
 def lists_pairs(table: Table) -> bool:
@@ -125,7 +130,8 @@ def read_rows(path: Path, table: Table) -> PairRows:
         for row, cell in enumerate(table[column]):
             negatives[row] += [(name, 0.0) for name in _several(cell)]
     by_class = degrees is None or ENDS.index(ends) < ASYMMETRIC
-    return PairRows(list(zip(first, second, strict=True)), degree, negatives, by_class)
+    pairs: list[tuple[str, str | None]] = list(zip(first, second, strict=True))
+    return PairRows(pairs, degree, negatives, by_class, asked=ends[0] in QUERIES)
 
 
 def columns_of_pairs(names: Collection[str]) -> tuple[str, str, str] | None:
@@ -315,7 +321,15 @@ def listed_of(path: Path, rows: PairRows, names: Sequence[str]) -> PairsOfItems:
         filled[at, : len(one)] = one
     ends = np.array(list(pairs), dtype=np.int64).reshape(-1, 2)
     degrees = np.array(list(pairs.values()), dtype=np.float32)
-    return PairsOfItems(filled, ends[:, 0], ends[:, 1], degrees, rows.by_class)
+    found = PairsOfItems(filled, ends[:, 0], ends[:, 1], degrees, rows.by_class)
+    return replace(found, asks=queries_among(rows, names)) if rows.asked else found
+
+
+def queries_among(rows: PairRows, names: Sequence[str]) -> NDArray[np.bool_]:
+    """Return whether each item is a query only; what is also a document is searched, and does not search."""
+    documents = {second for _, second in rows.ends} | {name for names_of in rows.negatives for name, _ in names_of}
+    queries = {first for first, _ in rows.ends} - documents
+    return np.array([name in queries for name in names], dtype=bool)
 
 
 def classes_of(listed: PairsOfItems, names: Sequence[str]) -> list[str]:
