@@ -3,17 +3,20 @@
 import base64
 import json
 from io import BytesIO
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from nearfar.index import create, open_store, records_of
+import nearfar
+from nearfar.index import build, create, open_store, records_of
 from nearfar.index.index_lock import index_lock
-from nearfar.serve import Collection, WrongLabels, bodies, collection, make_app
+from nearfar.serve import Collection, WrongLabels, bodies, collection, make_app, open_app
 from tests.commands import run
 from tests.serve.conftest import Image, embeds, mean_color
+from tests.towers import write_clip
 
 BASE = "http://127.0.0.1:8000"
 TOKEN = "sixteen-letters-long"
@@ -191,7 +194,9 @@ def test_embeddings_are_those_of_the_index_in_the_form_of_openai(client):
     for body, status, message in (
         ({"input": []}, 400, "input: expected a text, or a list of texts"),
         ({"input": ["a", " "]}, 400, "input: expected a text, or a list of texts"),
-        ({"input": [1, 2]}, 400, "input[0]: expected a text, got 1"),
+        ({"input": [1, 2]}, 400, "input: expected texts, got arrays of tokens; send the texts themselves"),
+        ({"input": [[1, 2], [3]]}, 400, "input: expected texts, got arrays of tokens; send the texts themselves"),
+        ({"input": ["a", 2]}, 400, "input[1]: expected a text, got 2"),
         ({"input": "a", "dimensions": 2}, 400, "dimensions: expected 3, got 2"),
         ({"input": "a", "encoding_format": "int8"}, 400, "encoding_format: expected float or base64, got 'int8'"),
         ({"input": ["a", data_url((1, 2, 3))]}, 400, "input: expected texts or images, got both; send two requests"),
@@ -199,6 +204,46 @@ def test_embeddings_are_those_of_the_index_in_the_form_of_openai(client):
     ):
         answer = client.post("/v1/embeddings", json=body)
         assert (answer.status_code, message in answer.json()["error"]) == (status, True), answer.text
+
+
+@pytest.mark.slow  # it loads transformers
+def test_a_model_of_images_and_texts_answers_as_clients_of_openai_ask(tmp_path, monkeypatch):
+    """Everything is real but the network: a CLIP of two towers, its index on disk, and the bytes that curl sends."""
+    transformers = pytest.importorskip("transformers")
+    monkeypatch.chdir(tmp_path)
+    words = ("[PAD]", "[UNK]", "[BOS]", "[EOS]", "red", "blue", "shoe")
+    source = f"transformers:{write_clip(transformers, tmp_path / 'clip', words)}"
+    for number, color in enumerate([(200, 30, 30), (30, 30, 200)]):
+        Path("photos").mkdir(exist_ok=True)
+        Image.new("RGB", (20, 20), color).save(f"photos/{number}.png")
+    build(source, "photos", "x.index")
+    model = nearfar.load(source)
+    client = TestClient(open_app("x.index"), base_url=BASE)
+
+    def asked(text, status=200):
+        headers = {"content-type": "application/json", "authorization": "Bearer sk-any", "accept": "*/*"}
+        answer = client.post("/v1/embeddings", content=text.encode(), headers={**headers, "user-agent": "curl/8.5.0"})
+        assert answer.status_code == status, answer.text
+        return answer.json()
+
+    expected = model.embed(["red shoe", "blue"])
+    one = asked('{"input": "red shoe", "model": "text-embedding-3-small"}')
+    assert set(one) == {"object", "data", "model", "usage"}
+    np.testing.assert_allclose(one["data"][0]["embedding"], expected[0], atol=1e-5)
+    several = asked('{"model": "x", "input": ["red shoe", "blue"], "encoding_format": "float", "user": "me"}')["data"]
+    np.testing.assert_allclose([row["embedding"] for row in several], expected, atol=1e-5)
+    packed = asked('{"model": "x", "input": ["red shoe", "blue"], "encoding_format": "base64"}')["data"]
+    rows = [np.frombuffer(base64.b64decode(row["embedding"]), "<f4") for row in packed]
+    np.testing.assert_array_equal(rows, np.float32([row["embedding"] for row in several]))
+    with open_store("x.index") as store:
+        photo = base64.b64encode(Path("photos/0.png").read_bytes()).decode()
+        image = asked(json.dumps({"input": f"data:image/png;base64,{photo}"}))["data"][0]["embedding"]
+        np.testing.assert_allclose(image, store.get(["photos/0.png"]).embeddings[0], atol=1e-5)
+        assert len(image) == store.dimensions == len(rows[0]) == 6
+    found = client.post("/api/search?k=1", json={"vector": image}).json()["neighbors"]
+    assert found[0]["name"] == "photos/0.png"
+    refused = asked('{"model": "x", "input": [[4, 6], [5]]}', 400)
+    assert refused == {"error": "input: expected texts, got arrays of tokens; send the texts themselves"}
 
 
 def test_an_index_without_a_model_embeds_nothing(folder):

@@ -351,6 +351,8 @@ class Api:
     async def embeddings(self, request: Request) -> Response:
         _check_parameters(request)
         async with self._json(request, self.limits.upload_bytes) as body:
+            if is_tokens(body.get("input")):
+                raise HTTPException(400, "input: expected texts, got arrays of tokens; send the texts themselves")
             asked = _read(EmbeddingInput, body)
         served = await _in_thread(self.collection.served)
         dimensions = served.store.dimensions
@@ -594,6 +596,15 @@ def is_row(numbers: Any) -> bool:
     if not isinstance(numbers, list) or not numbers:
         return False
     return all(type(number) in (int, float) and abs(number) < LARGEST for number in numbers)
+
+
+def is_tokens(given: Any) -> bool:
+    """Return whether the input of a request is an array of tokens, or several, as the API of OpenAI allows.
+
+    >>> is_tokens([15339, 1917]), is_tokens([[15339], [1917]]), is_tokens(["hello"]), is_tokens("hello")
+    (True, True, False, False)
+    """
+    return isinstance(given, list) and bool(given) and isinstance(given[0], int | list)
 
 
 @dataclass(frozen=True)
