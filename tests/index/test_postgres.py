@@ -157,7 +157,7 @@ def test_texts_never_become_a_part_of_a_statement(postgres, products):
 def test_names_of_types_and_columns_of_strangers_never_become_a_part_of_a_statement_or_a_message(postgres):
     collection = pytest.importorskip("nearfar.serve.collection")
     name = postgres.partition("#")[2]
-    kind = f'"text, id = (SELECT 7) FROM (SELECT 1) x; DROP TABLE {name}; --"'[:65]
+    kind = f'"{f"text, id = (SELECT 7) FROM (SELECT 1) x; DROP TABLE {name}; --"[:63]}"'
     sql(
         postgres,
         "CREATE EXTENSION IF NOT EXISTS vector",

@@ -277,9 +277,12 @@ def test_a_change_is_made_wholly_or_not_at_all_whatever_write_fails(uri, monkeyp
         made = everything(store)
     failing = Failing(monkeypatch, uri)
     tried = 0
+    last = set()  # writes after which the store tries no other, so that it does not matter whether these would fail
     for every in (False, True):
         failing.all, failing.at = every, None
         for number in range(99):
+            if number in last and every:
+                continue
             with few(uri, items) as store:
                 failing.at, failing.after, failing.count = number, after, 0
                 failed = False
@@ -288,6 +291,8 @@ def test_a_change_is_made_wholly_or_not_at_all_whatever_write_fails(uri, monkeyp
                 except OSError:
                     failed = True
                 written = failing.count
+                if failed and written == number + 1:
+                    last.add(number)
                 with nearfar.index.open(uri) as reader:
                     found = everything(reader)
                     assert found in (before, made)

@@ -18,8 +18,10 @@ from typing import Any, cast
 
 import numpy as np
 import psycopg
-from pgvector.psycopg import register_vector
+from pgvector.psycopg.halfvec import register_halfvec_info
+from pgvector.psycopg.vector import register_vector_info
 from psycopg.sql import SQL, Composable, Identifier, Placeholder
+from psycopg.types import TypeInfo
 
 from ..io.untrusted import parse_json
 from ..io.uris import DatabaseAddress, database_of, no_such_index
@@ -122,8 +124,8 @@ class PostgresStore(DatabaseStore):
                 held.enter_context(index_lock(Path(str(address)), wait=0))
             with connected(address, vectors=True) as connection, postgres_errors(str(address)), transaction(connection):
                 _lock(connection, address)
-                old = _state_of(connection, address)
-                if _is_table(connection, identifier(address)) and not (old or {}).get("own"):
+                is_table, old = _state_of(connection, address)
+                if is_table and not (old or {}).get("own"):
                     raise ValueError(
                         f"{address} is a table that nearfar did not make; add to it with --add, or choose another name"
                     )
@@ -137,8 +139,8 @@ class PostgresStore(DatabaseStore):
     def _read(self) -> None:
         """Read the state of the collection, and how its items lie in the table."""
         with self._errors():
-            state = _state_of(self._connection, self.address)
-            if not _is_table(self._connection, identifier(self.address)):
+            is_table, state = _state_of(self._connection, self.address)
+            if not is_table:
                 raise no_such_index(self.uri)
             if state is None or not state["own"]:
                 state = self._read_existing(state)
@@ -458,9 +460,16 @@ def connected(address: DatabaseAddress, *, vectors: bool = False) -> psycopg.Con
         try:
             if vectors:
                 connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
-            if connection.execute("SELECT to_regtype('vector')").fetchone() == (None,):
+            # one round trip: `pgvector.psycopg.register_vector` makes twelve
+            types = connection.execute(
+                "SELECT typname, oid, typarray FROM pg_type WHERE oid IN (to_regtype('vector'), to_regtype('halfvec'))"
+            )
+            infos = {name: TypeInfo(name, oid, array) for name, oid, array in types}
+            if "vector" not in infos:
                 raise no_such_index(str(address))
-            register_vector(connection)
+            register_vector_info(connection, infos["vector"])
+            if "halfvec" in infos:  # versions of pgvector before 0.7 have none
+                register_halfvec_info(connection, infos["halfvec"])
         except BaseException:
             connection.close()
             raise
@@ -585,20 +594,24 @@ def _lock(connection: psycopg.Connection[Any], address: DatabaseAddress) -> None
     connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 42))", [address.collection])
 
 
-def _is_table(connection: psycopg.Connection[Any], name: Identifier) -> bool:
-    return connection.execute("SELECT to_regclass(%s)", [name.as_string()]).fetchone() != (None,)
+def _are_tables(connection: psycopg.Connection[Any], *names: Identifier) -> list[bool]:
+    """Return for each name whether a table has it, in one round trip."""
+    asked = SQL(", ").join([SQL("to_regclass({})").format(Placeholder())] * len(names))
+    found = connection.execute(SQL("SELECT {}").format(asked), [name.as_string() for name in names]).fetchone()
+    return [one is not None for one in found or ()]
 
 
-def _state_of(connection: psycopg.Connection[Any], address: DatabaseAddress) -> dict[str, Any] | None:
-    """Read the state of a collection; None if there is none."""
+def _state_of(connection: psycopg.Connection[Any], address: DatabaseAddress) -> tuple[bool, dict[str, Any] | None]:
+    """Return whether the table of a collection exists, and its state; None if there is none."""
     states = identifier(address, STATES)
-    if not _is_table(connection, states):
-        return None
+    is_table, has_states = _are_tables(connection, identifier(address), states)
+    if not has_states:
+        return is_table, None
     found = connection.execute(
         SQL("SELECT state::text FROM {} WHERE name = %s").format(states), [address.collection.rpartition(".")[2]]
     ).fetchone()
     if found is None:
-        return None
+        return is_table, None
     try:
         state = parse_json(found[0] or "")
     except ValueError as error:
@@ -607,7 +620,7 @@ def _state_of(connection: psycopg.Connection[Any], address: DatabaseAddress) -> 
         raise ValueError(f"{address} is not a collection of this version of nearfar; make the index again")
     if not _fits(state):
         raise ValueError(f"{address}: damaged (settings are missing or invalid); make the index again")
-    return state
+    return is_table, state
 
 
 def _fits(state: Mapping[str, Any]) -> bool:
@@ -634,7 +647,7 @@ def _fits(state: Mapping[str, Any]) -> bool:
 
 def _write_state(connection: psycopg.Connection[Any], address: DatabaseAddress, state: Mapping[str, Any]) -> None:
     states = identifier(address, STATES)
-    if not _is_table(connection, states):
+    if _are_tables(connection, states) == [False]:
         connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 42))", [STATES])
         connection.execute(
             SQL("CREATE TABLE IF NOT EXISTS {} (name text PRIMARY KEY, state text NOT NULL)").format(states)
