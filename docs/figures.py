@@ -374,7 +374,7 @@ def losses_compared() -> Figure:
         if "beyond" in column:
             axes.axvline(0, color=GRAY, linewidth=1, linestyle=":")
         axes.set_title(title, fontsize=10)
-        axes.set_xlabel(column, fontsize=9)
+        axes.set_xlabel(column.replace("beyond the", "beyond\nthe"), fontsize=9)
         axes.tick_params(colors=GRAY, labelsize=9)
         axes.grid(axis="x", alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
