@@ -577,6 +577,24 @@ def test_few_photos_whose_ladder_ends_with_all_weights_train_on_all_classes(full
     assert choice["sentence"] in html.unescape(report_run(made.folder).read_text())
 
 
+def test_few_photos_have_the_ladder_within_their_minutes(large_photos, weights, tmp_path, monkeypatch):
+    config = TrainConfig.of(
+        data=str(large_photos), trunk="timm:test_resnet", pretrained=str(weights), device="cpu", batch_size=16
+    )
+    asked = []
+
+    def compared(config, **how):
+        asked.append(how)
+        return Ladder("", (rung("raw", 0.1), rung("frozen", 0.5)), "frozen", ratio=0.5)
+
+    monkeypatch.setattr(climbing, "compare_rungs", compared)
+    climb(config, tmp_path / "few", minutes=TimeLimit(4, Clock()), progress=False)
+    assert (asked[0]["seconds"], asked[0]["splits"]) == (pytest.approx(0.6 * 240), 5)
+    monkeypatch.setattr(rungs, "FEW_PHOTOS", 28)
+    climb(config.replace(steps=2), tmp_path / "many", minutes=4, progress=False)
+    assert len(asked) == 1
+
+
 @pytest.mark.parametrize("given", [{"steps": 2}, {"validation": 0.4}, {"metric": "auto"}])
 def test_few_photos_keep_the_settings_of_length_and_validation_that_were_given(given):
     config = TrainConfig.of(data="photos", trunk="timm:test_resnet", pretrained=True, **given)

@@ -121,7 +121,7 @@ def test_a_command_reads_its_data_once_and_parses_each_text_once(name, data, mon
     monkeypatch.setattr(settling, "check_data", check_counted)
     monkeypatch.setattr(Reader, "read", read_counted)
     monkeypatch.setattr(expressions.Parser, "__init__", begin_counted)
-    monkeypatch.setattr(climbing, "SPLITS", 1)
+    monkeypatch.setattr(climbing, "TRAINED_SPLITS", 1)
     monkeypatch.setattr(rungs, "HEAD_STEPS", 2)
     monkeypatch.setattr(rungs, "UNTRAINED_SPLITS", 1)
     texts = {"trunk": "mlp(width=4)", "objective": "TripletLoss(margin=0.3)", "sampler": "MPerClassSampler(m=2)"}

@@ -13,13 +13,24 @@ from nearfar.deep.networks.trunks import make_trunk
 from nearfar.models import load_embedder
 from nearfar.train import TrainConfig, TrainError, evaluate_run, train
 from nearfar.train.checkpoint import read_about
+from nearfar.train.features import embed
 from nearfar.train.optim import rate_factor
 from nearfar.train.run import RunFolder
+from nearfar.train.rungs.climbing import climb
+from nearfar.train.rungs.ladder import config_for
 from nearfar.train.settle import Plan
 from nearfar.train.timing import time_plan as plan
 from nearfar.train.timing.forecast import EnoughTimed
 from nearfar.train.timing.time_limit import TimeLimit, TimePlan, TooFewMinutes
-from nearfar.train.timing.time_plan import Amounts, BatchTimes, Speed, planned, seconds_after, steps_in_time
+from nearfar.train.timing.time_plan import (
+    Amounts,
+    BatchTimes,
+    Speed,
+    plan_untrained,
+    planned,
+    seconds_after,
+    steps_in_time,
+)
 from nearfar.train.watchers import Watcher
 
 from ..commands import run
@@ -356,6 +367,40 @@ def test_features_of_larger_images_than_those_of_the_training_are_kept_and_loade
     assert loaded.scores.map_at_r == pytest.approx(kept.scores.map_at_r, abs=1e-6)
     trained = load_embedder(made.folder, "trained")
     assert load_embedder(made.folder).embedding_dim != trained.embedding_dim
+
+
+def test_a_rung_that_trains_nothing_is_refused_before_its_time_is_spent(rows, tmp_path, monkeypatch):
+    clock = Clock()
+    embedded = []
+
+    def slowly(embedder, items, **how):
+        embedded.append(len(items))
+        clock.now += len(items)  # a second each
+        return embed(embedder, items, **how)
+
+    monkeypatch.setattr(plan, "embed", slowly)
+    config = config_for("whitened", rows)
+    assert plan_untrained(config, TimeLimit(100.0, clock)) == config
+    clock.now = 0.0
+    embedded.clear()
+    with pytest.raises(TooFewMinutes, match=r"^minutes: 0\.5 are too few for \d+ rows: reading them and the scores "):
+        climb(rows, tmp_path / "run", rung="whitened", minutes=TimeLimit(0.5, clock), progress=False)
+    assert embedded == [8, 8]  # which have to be slow twice
+    assert not (tmp_path / "run").exists()
+
+
+def test_images_of_a_rung_that_trains_nothing_are_as_large_as_the_time_allows(tmp_path, monkeypatch):
+    pixels = np.random.default_rng(0).integers(0, 256, (48, 128, 128, 3)).astype(np.uint8)
+    np.savez(tmp_path / "images.npz", X=pixels, y=np.arange(48) // 6)
+    save_file(make_trunk("conv4", (3, 128, 128)).state_dict(), tmp_path / "weights.safetensors")
+    weights = str(tmp_path / "weights.safetensors")
+    config = TrainConfig.of(data=str(tmp_path / "images.npz"), trunk="conv4", pretrained=weights, image_size=128)
+    monkeypatch.setattr(plan, "_seconds_of_item", lambda *_: 1.0)
+    with pytest.raises(TooFewMinutes, match=r"give at least 2, or fewer images$"):
+        plan_untrained(config, TimeLimit(0.9, Clock()))
+    monkeypatch.setattr(plan, "_sides", lambda *_: (128, 96))  # as of a trunk that takes several sizes
+    sizes = [plan_untrained(config, TimeLimit(minutes, Clock())).image_size for minutes in (2, 0.9)]
+    assert sizes == [128, 96]
 
 
 def test_a_run_without_time_for_a_training_keeps_the_features_of_its_trunk(tmp_path, monkeypatch, capsys):

@@ -15,9 +15,10 @@ from ..run import Run, RunFolder
 from ..settle import Plan, settle
 from ..timing.duration import duration
 from ..timing.time_limit import TimeLimit
+from ..timing.time_plan import plan_untrained
 from ..training import train, train_plan
 from .ladder import (
-    SPLITS,
+    TRAINED_SPLITS,
     UNTRAINED,
     Ladder,
     config_for,
@@ -32,6 +33,7 @@ from .untrained import save_untrained
 RungName = Literal["auto", "frozen", "whitened", "head", "last-stage", "full"]
 
 LADDER_SHARE = 0.25  # of the time that is left, for the ladder
+FEW_SHARE = 0.6  # the same of few photos, for which a few batches follow
 BAR_UNITS = 1000  # of the bar of the ladder
 
 
@@ -64,8 +66,9 @@ def climb(
         Folder of the run; it must be new or empty.
     ladder : {"no", "yes", "full"}, optional
         Whether to compare the rungs before the training; "full" also trains all weights for every split. By default,
-        they are compared for images with a pretrained trunk, unless `rung` or `minutes` is given: a training with a
-        time limit, or of texts, compares what is cheaper at its end, and has the time for itself.
+        they are compared for images with a pretrained trunk, unless `rung` is given, or `minutes` for a thousand photos
+        or more: a training with a time limit, or of texts, compares what is cheaper at its end, and has the time for
+        itself.
     rung : {"auto", "frozen", "whitened", "head", "last-stage", "full"}, optional
         Rung to train. "auto" takes the one that the ladder recommends, and is the default if the rungs are compared by
         default or with "full"; otherwise the default is "full". Where the ladder recommends all weights of fewer than a
@@ -120,6 +123,8 @@ def climb(
         if short:
             settings = few_photos_config(settings)
         if name in UNTRAINED:
+            if limit is not None:
+                settings = plan_untrained(settings, limit)
             run = _untrained(name, settings, out, progress=progress and found is None)
         elif found is not None and limit is None:
             plan = settle(settings)
@@ -129,16 +134,25 @@ def climb(
         run = train(settings, out, progress=progress, minutes=limit)
     if found is not None:
         write_ladder(found, run.folder)
-        folder = RunFolder(run.folder)
-        if is_chosen and name in UNTRAINED:
-            about = read_about(folder.best)
-            then = "--rung full trains all weights."
-            write_ladder_choice(found, folder, about["kept"], about["kept_title"], then)
-        elif short and not folder.choice.exists():
-            length = f"for {count_of(run.step, 'batch')}"
-            then = f"Then it was trained {length} on all training classes, also those that the ladder held out."
-            write_ladder_choice(found, folder, "trained", "the network, all weights trained", then)
+    if found is not None and is_chosen:
+        _write_choice(found, run, short=short)
     return run
+
+
+def _write_choice(found: Ladder, run: Run, *, short: bool) -> None:
+    """Write the choice of the ladder into a run that keeps it without another comparison.
+
+    That is a rung that trains nothing, or a `short` training on few photos.
+    """
+    folder = RunFolder(run.folder)
+    if found.worth in UNTRAINED:
+        about = read_about(folder.best)
+        then = "--rung full trains all weights."
+        write_ladder_choice(found, folder, about["kept"], about["kept_title"], then)
+    elif short and not folder.choice.exists():
+        length = f"for {count_of(run.step, 'batch')}"
+        then = f"Then it was trained {length} on all training classes, also those that the ladder held out."
+        write_ladder_choice(found, folder, "trained", "the network, all weights trained", then)
 
 
 def _compared(
@@ -153,18 +167,20 @@ def _compared(
     on_choice: Callable[[str], None],
 ) -> tuple[Ladder | None, str]:
     """Compare the rungs if that is wanted; return the ladder, and the name of the rung to train."""
-    splits = SPLITS
-    if ladder is None and rung is None and limit is None:
+    splits = TRAINED_SPLITS
+    share = LADDER_SHARE
+    if ladder is None and rung is None:
         by_default = default_ladder(config)
-        if by_default.note:
+        if by_default.note and limit is None:
             on_note(by_default.note)
-        if by_default.runs:
+        if by_default.runs and (limit is None or by_default.few):
             ladder = "yes"
             rung = "auto"
             splits = by_default.splits
+            share = FEW_SHARE
     found = None
     if ladder in ("yes", "full"):
-        seconds = None if limit is None else LADDER_SHARE * limit.seconds_left
+        seconds = None if limit is None else share * limit.seconds_left
         found = watched_ladder(config, full=ladder == "full", splits=splits, seconds=seconds, on_line=on_line)
         on_ladder(found)
     if rung is None:
@@ -187,7 +203,7 @@ def watched_ladder(
     config: TrainConfig,
     *,
     full: bool = False,
-    splits: int = SPLITS,
+    splits: int = TRAINED_SPLITS,
     seconds: float | None = None,
     on_line: Callable[[str], None] = ignore,
 ) -> Ladder:

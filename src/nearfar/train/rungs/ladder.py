@@ -65,7 +65,7 @@ UNTRAINED_SPLITS = 20  # number of splits for these rungs, if `MAX_WORK` allows 
 MAX_WORK = 1e12  # maximum number of multiplications for these splits: about half a minute on one processor core
 HEAD_STEPS = 150  # number of batches; a linear layer on cached features trains in seconds
 STAGE_STEPS = 40  # number of batches; the last stage on cached activations takes ten seconds on a CPU
-SPLITS = 5  # of the classes, for the rungs that train
+TRAINED_SPLITS = 5  # of the classes, for the rungs that train
 FEW_SPLITS = 3  # the same if many photos are compared by default, which takes about a minute
 FEW_PHOTOS = 1000  # number of training photos below which all weights are trained instead of the last stage
 TRIED_BATCHES = 4  # of a training of all weights on few photos
@@ -293,7 +293,7 @@ def mean_difference(one: Rung, other: Rung, score: str = "map_at_r") -> float:
 def ladder(
     config: TrainConfig,
     *,
-    splits: int = SPLITS,
+    splits: int = TRAINED_SPLITS,
     untrained_splits: int = UNTRAINED_SPLITS,
     full: bool = False,
     start: Path | None = None,
@@ -432,15 +432,20 @@ def runs_ladder_by_default(config: TrainConfig) -> bool:
 
 
 class DefaultLadder(NamedTuple):
-    """Whether the ladder is run without being requested, a line if only the training data prevent it, and its splits.
+    """Whether the ladder is run without being requested, a line if only the training data prevent it, and for how many.
 
-    These are the splits of the rungs that train: with three, only a gain that is nearly the same in all of them is
-    larger than the half-width of its interval. Of few photos, there are as many as where the ladder is requested.
+    Of few photos, the rungs that train have as many splits as where the ladder is requested: with three, only a gain
+    that is nearly the same in all of them is larger than the half-width of its interval.
     """
 
     runs: bool
     note: str = ""
-    splits: int = SPLITS
+    few: bool = False
+
+    @property
+    def splits(self) -> int:
+        """Number of splits for the rungs that train."""
+        return TRAINED_SPLITS if self.few else FEW_SPLITS
 
 
 def default_ladder(config: TrainConfig) -> DefaultLadder:
@@ -466,7 +471,7 @@ def default_ladder(config: TrainConfig) -> DefaultLadder:
         return DefaultLadder(False, f"{without} {why}.")
     if task.train.class_counts.max() < 2:
         return DefaultLadder(False, f"{without} no training class has two {items_of(task.train)}.")
-    return DefaultLadder(True, splits=SPLITS if is_of_few_photos(plan) else FEW_SPLITS)
+    return DefaultLadder(True, few=is_of_few_photos(plan))
 
 
 def held_out_classes(items: Dataset, splits: int, seed: int) -> list[Ints]:

@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, cast
 
 import numpy as np
+from torch import nn
 
 from ...data import Dataset, Task
 from ...data.checks.training_items import marks_of
@@ -163,6 +164,61 @@ def plan_training(config: TrainConfig, limit: TimeLimit, start: Path | None = No
     return replace(found, frozen_sizes=sizes)
 
 
+def plan_untrained(config: TrainConfig, limit: TimeLimit, start: Path | None = None) -> TrainConfig:
+    """Return the settings with which a model that is not trained is written and scored in time.
+
+    A few items are read and embedded first. Images are smaller if this makes the features fit into the time.
+
+    Parameters
+    ----------
+    config : TrainConfig
+        Settings. An `image_size` that was given stays.
+    limit : TimeLimit
+        The time for everything from now on.
+    start : Path, optional
+        Folder to which relative paths refer.
+
+    Raises
+    ------
+    TooFewMinutes
+        If they do not fit; the message says which time would do.
+    """
+    before = limit.seconds_left
+    plan = settle(config, start)
+    task = plan.task
+    settled = plan.config
+    with preserve_random_state():
+        if settled.starts_pretrained:
+            model = UntrainedModel.frozen(task.train, settled, start)
+        else:
+            model = UntrainedModel.raw(task.train, settled, nn.Identity())
+        model.embedder.to(make_accelerator(settled).device)
+    opening = before - limit.seconds_left  # which is done again, from memory
+    some = task.train.subset(np.arange(min(len(task.train), EMBEDDED_ITEMS)))
+    speed = Speed(
+        batch=0.0,
+        item=_seconds_of_item(model.embedder, task.train, model.config, limit),
+        mark=_seconds(limit, lambda: marks_of(some)) / len(some),
+        start=0.0,
+        checkpoint=0.0,
+        features=model.embedder.embedding_dim,
+    )
+    amounts = Amounts.of(task, batches=0)
+    sides = _sides(config, settled, task) if settled.starts_pretrained else (0,)
+    free = UNTRAINED_SHARE * limit.seconds_left - opening
+    for side in sides:
+        needed = seconds_untrained(_at_side(speed, side, sides[0]), amounts)
+        if needed <= free:
+            return _with_side(config, settled, side)
+    needed = (60 * limit.minutes - limit.seconds_left) + (opening + needed) / UNTRAINED_SHARE
+    items = f"{amounts.train + amounts.unseen + amounts.test:,} {task.train.kind}s"
+    raise TooFewMinutes(
+        f"minutes: {limit.minutes:g} are too few for {items}: reading them and the scores take about "
+        f"{duration(needed)}; give at least {ceil(needed / 60)}, or fewer {task.train.kind}s",
+        untrained=None,
+    )
+
+
 def _has_time_for_features(config: TrainConfig, task: Task, speed: Speed, amounts: Amounts, left: float) -> bool:
     """Return whether the features of large images are computed, although the training will see smaller ones."""
     if not (config.starts_pretrained and config.keep == "best" and can_compare(task)):
@@ -176,7 +232,8 @@ def _largest_side(sides: Sequence[int], config: TrainConfig, speed: Speed, amoun
     There are at least `FEWEST_STEPS` batches. The network takes a time proportional to the number of pixels, of which
     decoding is taken for a small part.
     """
-    needed = max(FEWEST_STEPS, ENOUGH_PASSES * _usual_steps(config, amounts))
+    fewest = min(FEWEST_STEPS, config.steps or FEWEST_STEPS)
+    needed = max(fewest, ENOUGH_PASSES * _usual_steps(config, amounts))
     for side in sides:
         if steps_in_time(config, _at_side(speed, side, sides[0]), amounts, left) >= needed:
             return side
