@@ -59,7 +59,7 @@ CLOSED: dict[str, Callable[..., Any]] = {
     "KernelDCA": nf.KernelDCA,
     "KernelDCA, hoi": lambda **k: nf.KernelDCA(solver="hoi", **k),
     "KernelFisherMetric": nf.KernelFisherMetric,
-    "KernelFisherMetric, within": lambda **k: nf.KernelFisherMetric(constraint="within", **k),
+    "KernelFisherMetric, orthonormal": lambda **k: nf.KernelFisherMetric(constraint="orthonormal", **k),
     "Kernelized(GMML)": lambda **k: nf.Kernelized(nf.GMML(), **k),
     "Kernelized(RCA)": lambda **k: nf.Kernelized(nf.RCA(shrinkage=0.1), **k),
     "Kernelized(HighDimensionalDCA)": lambda **k: nf.Kernelized(nf.HighDimensionalDCA(), **k),
@@ -70,7 +70,7 @@ CLOSED: dict[str, Callable[..., Any]] = {
 }
 
 WIDTHS = {"rbf": (0.1, 0.3, 1.0, 3.0, 10.0), "laplacian": (0.3, 1.0)}  # gamma, in units of 1 / median distance
-REGS = [1e-3, 1e-2, 1e-1, 1.0]
+SHARES = [1e-3, 1e-2, 1e-1, 0.5]
 COUNTS = [None, 1, 2, 5]
 TWINS: list[tuple[str, Any, Any, Grid, Grid]] = [
     (
@@ -87,20 +87,20 @@ TWINS: list[tuple[str, Any, Any, Grid, Grid]] = [
         {"shrinkage": [0.0, 0.1, 0.5, 0.9]},
         {"learner__shrinkage": [0.01, 0.1, 0.5, 0.9]},
     ),
-    ("DCA | KernelDCA", nf.DCA(), nf.KernelDCA(), {"n_components": COUNTS}, {"reg": REGS}),
+    ("DCA | KernelDCA", nf.DCA(), nf.KernelDCA(), {"n_components": COUNTS}, {"shrinkage": SHARES}),
     (
         "Fisher, trace | KernelFisher",
         nf.FisherMetric("trace", scale="unit"),
-        nf.KernelFisherMetric(),
+        nf.KernelFisherMetric(constraint="orthonormal"),
         {"n_components": COUNTS},
         {"n_components": COUNTS},
     ),
     (
         "Fisher, scatter | KernelFisher, within",
         nf.FisherMetric(),
-        nf.KernelFisherMetric(constraint="within"),
+        nf.KernelFisherMetric(),
         {"n_components": COUNTS},
-        {"reg": REGS},
+        {"shrinkage": SHARES},
     ),
     (
         "LLERegularized | KernelLLERegularized",

@@ -51,7 +51,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "GMML": [{"weighting": "class", "t": 0.3, "n_components": 2}],
     "LowRankGMML": [{"n_components": 2}],
     "DCA": [{"solver": "hoi"}],
-    "InformationGeometryMetric": [{"center": False}, {"n_components": 2, "ridge": 0.1}],
+    "InformationGeometryMetric": [{"center": False}, {"n_components": 2, "shrinkage": 0.1}],
     "FISHMML": [{"view_sizes": [2, 2]}],
     "SPDGMML": [{"weighting": "class", "t": 0.3, "n_components": 2}],
 }
@@ -220,7 +220,7 @@ def test_refusals_of_sparse_rows_name_learners_that_take_them() -> None:
         (nearfar.GMML(n_pairs=50), "n_pairs=50"),
         (nearfar.RCA(criterion="chunklet"), 'criterion="chunklet"'),
         (nearfar.RCA(n_chunklets=5), "n_chunklets=5"),
-        (nearfar.RCA(shrinkage="lw", pca=2), "pca= and shrinkage='lw'"),
+        (nearfar.RCA(shrinkage="lw", pca=2), 'pca= and shrinkage="lw"'),
         (nearfar.CovarianceMetric(shrinkage="mcd"), 'shrinkage="mcd"'),
         (nearfar.DiscriminantWhitening(emphasis="cv"), 'emphasis="cv"'),
     ],

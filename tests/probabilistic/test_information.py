@@ -24,37 +24,37 @@ def test_class_sums_equal_the_label_kernel():
 def test_soft_memberships():
     X, _ = data()
     Y = np.random.default_rng(0).dirichlet(np.ones(3), size=60)
-    learner = InformationGeometryMetric(center=False).fit(X, Y)
+    learner = InformationGeometryMetric(center=False, shrinkage=0).fit(X, Y)
     expected = np.linalg.inv(X.T @ np.linalg.inv(Y @ Y.T + 0.5 * np.eye(60)) @ X)
     assert_allclose(learner.get_mahalanobis_matrix(), expected, rtol=1e-8)
     with pytest.raises(ValueError, match=r"^InformationGeometryMetric: y"):
         InformationGeometryMetric().fit(X, Y[:-1])
 
 
-def test_the_ridge_is_in_units_of_the_mean_eigenvalue():
+def test_the_share_of_the_identity_is_in_units_of_the_mean_eigenvalue():
     X, y = data()
-    plain = InformationGeometryMetric().fit(X, y).get_mahalanobis_matrix()
+    plain = InformationGeometryMetric(shrinkage=0).fit(X, y).get_mahalanobis_matrix()
     B = np.linalg.inv(plain)
-    expected = np.linalg.inv(B + 0.3 * np.trace(B) / 4 * np.eye(4))
-    assert_allclose(InformationGeometryMetric(ridge=0.3).fit(X, y).get_mahalanobis_matrix(), expected, rtol=1e-9)
+    expected = np.linalg.inv(0.7 * B + 0.3 * np.trace(B) / 4 * np.eye(4))
+    assert_allclose(InformationGeometryMetric(shrinkage=0.3).fit(X, y).get_mahalanobis_matrix(), expected, rtol=1e-9)
     with pytest.warns(
         UserWarning, match=r"^InformationGeometryMetric: the precision of the rows is singular \(rank 4 of 5"
     ):
-        InformationGeometryMetric(ridge=0.0).fit(np.c_[X, X[:, 0]], y)
+        InformationGeometryMetric(shrinkage=0.0).fit(np.c_[X, X[:, 0]], y)
 
 
 def test_both_limits_of_lam():
     X, y = data()
     C = X - X.mean(axis=0)
-    near = InformationGeometryMetric(lam=1e-9).fit(X, y).get_mahalanobis_matrix() / 1e-9
+    near = InformationGeometryMetric(lam=1e-9, shrinkage=0).fit(X, y).get_mahalanobis_matrix() / 1e-9
     assert_allclose(near, np.linalg.inv(scatter.within(X, y)), rtol=1e-6)
-    far = InformationGeometryMetric(lam=1e9).fit(X, y).get_mahalanobis_matrix() / 1e9
+    far = InformationGeometryMetric(lam=1e9, shrinkage=0).fit(X, y).get_mahalanobis_matrix() / 1e9
     assert_allclose(far, np.linalg.inv(C.T @ C), rtol=1e-6)
 
 
 def test_no_metric_around_it_is_better():
     X, y = data()
-    M = InformationGeometryMetric().fit(X, y).get_mahalanobis_matrix()
+    M = InformationGeometryMetric(shrinkage=0).fit(X, y).get_mahalanobis_matrix()
     best, rng = loops.objective(M, X, y), np.random.default_rng(0)
     for size in (1e-3, 0.1, 0.3):
         for _ in range(10):
@@ -65,8 +65,8 @@ def test_no_metric_around_it_is_better():
 def test_invertible_maps_carry_over():
     X, y = data()
     Q = np.random.default_rng(0).normal(size=(4, 4))
-    M = InformationGeometryMetric().fit(X, y).get_mahalanobis_matrix()
-    moved = InformationGeometryMetric().fit(X @ Q, y).get_mahalanobis_matrix()
+    M = InformationGeometryMetric(shrinkage=0).fit(X, y).get_mahalanobis_matrix()
+    moved = InformationGeometryMetric(shrinkage=0).fit(X @ Q, y).get_mahalanobis_matrix()
     assert_allclose(Q @ moved @ Q.T, M, rtol=1e-6, atol=1e-9 * M.max())
 
 
@@ -81,7 +81,7 @@ def test_the_origin_matters_only_without_centering():
 
 def test_linear_kernel_is_the_linear_method_without_centering():
     X, y = data()
-    linear = InformationGeometryMetric(center=False, ridge=0.01).fit(X, y)
+    linear = InformationGeometryMetric(center=False, shrinkage=0.01).fit(X, y)
     kernel = KernelInformationGeometryMetric(kernel="linear").fit(X, y)
     assert_allclose(distances(kernel, X), distances(linear, X), rtol=1e-8)
     assert_allclose(kernel.transform(X[:5] + 1).shape, (5, 4))
@@ -90,13 +90,13 @@ def test_linear_kernel_is_the_linear_method_without_centering():
 @pytest.mark.parametrize("lam", [0.1, 0.5])
 def test_the_learned_kernel_is_the_kernel_of_the_labels(lam):
     X, y = data(24)
-    learner = KernelInformationGeometryMetric(lam=lam, kernel="rbf", ridge=0, landmarks=None).fit(X, y)
+    learner = KernelInformationGeometryMetric(lam=lam, kernel="rbf", shrinkage=0, landmarks=None).fit(X, y)
     Z = learner.transform(X)
     target = lam * np.eye(24) + (y[:, None] == y)
     assert_allclose(Z @ Z.T, target, atol=1e-6)
 
 
-def test_landmarks_and_ridge_do_not_learn_by_heart():
+def test_landmarks_and_shrinkage_do_not_learn_by_heart():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(60, 4)), rng.integers(2, size=60)
 
@@ -106,8 +106,8 @@ def test_landmarks_and_ridge_do_not_learn_by_heart():
         same = same[np.triu_indices(60, 1)]
         return d[~same].mean() / d[same].mean()
 
-    heart = KernelInformationGeometryMetric(ridge=0, landmarks=None, random_state=0)
-    calm = KernelInformationGeometryMetric(ridge=0.1, landmarks=20, random_state=0)
+    heart = KernelInformationGeometryMetric(shrinkage=0, landmarks=None, random_state=0)
+    calm = KernelInformationGeometryMetric(shrinkage=0.1, landmarks=20, random_state=0)
     assert_allclose(ratio(heart), np.sqrt((2 + 2 * 0.5) / (2 * 0.5)), rtol=1e-4)
     assert ratio(calm) < 1.5
 
@@ -121,7 +121,9 @@ def test_memberships_that_are_none():
 
 
 @pytest.mark.parametrize("learner", [InformationGeometryMetric, KernelInformationGeometryMetric])
-@pytest.mark.parametrize("settings", [{"lam": 0.0}, {"lam": -1.0}, {"lam": np.inf}, {"ridge": -1.0}])
+@pytest.mark.parametrize(
+    "settings", [{"lam": 0.0}, {"lam": -1.0}, {"lam": np.inf}, {"shrinkage": -1.0}, {"shrinkage": "lw"}]
+)
 def test_bad_settings(learner, settings):
     X, y = data()
     with pytest.raises(ValueError, match=f"^{learner.__name__}: {next(iter(settings))}"):

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+SETTINGS = {"shrinkage": 0.0}
 EXCEPTIONS = {
     "identical classes": "nothing lies between chunklets whose means coincide",
     "equal rows": "nothing lies between chunklets whose means coincide",

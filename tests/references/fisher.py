@@ -2,6 +2,7 @@
 
 import numpy as np
 
+SETTINGS = {"shrinkage": 0.0}
 EXCEPTIONS = {
     "identical classes": "nothing separates classes that coincide, and no direction count was asked for",
     "equal rows": "nothing separates rows that are equal",

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+SETTINGS = {"shrinkage": 0.0}
+
 
 def label_kernel(y, lam):
     return np.array([[float(a == b) + lam * (i == j) for j, b in enumerate(y)] for i, a in enumerate(y)])

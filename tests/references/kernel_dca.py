@@ -6,7 +6,7 @@ import numpy as np
 
 from tests.references.dca import scatters
 
-SETTINGS = {"kernel": "polynomial", "gamma": 1.0, "degree": 2, "coef0": 1.0}
+SETTINGS = {"kernel": "polynomial", "gamma": 1.0, "degree": 2, "coef0": 1.0, "shrinkage": 0.1}
 EXCEPTIONS = {
     "identical classes": "nothing lies between chunklets whose means coincide",
     "equal rows": "nothing lies between chunklets whose means coincide",
@@ -25,7 +25,7 @@ def check(learner, X, y):
     _, s, Vt = np.linalg.svd(Phi, full_matrices=False)
     V = Vt[: int((s > 1e-9 * s[0]).sum())].T
     C_b, C_w = V.T @ C_b @ V, V.T @ C_w @ V
-    C_w = C_w + 1e-3 * np.trace(C_w) / len(C_w) * np.eye(len(C_w))
+    C_w = 0.9 * C_w + 0.1 * np.trace(C_w) / len(C_w) * np.eye(len(C_w))
     mu, A = np.linalg.eig(np.linalg.inv(C_w) @ C_b)
     best = np.argsort(-mu.real)[: len(set(y)) - 1]
     np.testing.assert_allclose(learner.eigenvalues_, mu.real[best], rtol=1e-6)

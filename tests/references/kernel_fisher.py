@@ -5,7 +5,7 @@ from scipy.linalg import eigh
 
 from tests.references.kernel_mcml import kernel
 
-SETTINGS = {"gamma": 0.1, "n_components": 3}
+SETTINGS = {"constraint": "orthonormal", "gamma": 0.1, "n_components": 3}
 EXCEPTIONS = {
     "identical classes": "nothing separates classes that coincide, and no direction count was asked for",
     "equal rows": "nothing separates rows that are equal",

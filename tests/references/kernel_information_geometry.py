@@ -5,7 +5,7 @@ import numpy as np
 from tests.references.information_geometry import label_kernel
 from tests.references.kernel_mcml import kernel
 
-SETTINGS = {"gamma": 0.1, "ridge": 0.0, "lam": 0.7}
+SETTINGS = {"gamma": 0.1, "shrinkage": 0.0, "lam": 0.7}
 
 
 def check(learner, X, y):

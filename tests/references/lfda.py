@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+SETTINGS = {"shrinkage": 0.0}
 EXCEPTIONS = {"equal rows": "nothing separates rows that are equal"}
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-SETTINGS = {"floor": 0.0, "n_pairs": "all", "max_iter": 500, "tol": 1e-6}
+SETTINGS = {"floor": 0.0, "shrinkage": 0.0, "n_pairs": "all", "max_iter": 500, "tol": 1e-6}
 TOLERANCE = 1e-2  # where the objective is flat, a gap of 1e-6 leaves the metric free by its square root
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+SETTINGS = {"shrinkage": 0.0}
 EXCEPTIONS = {"history": "it is of the chunklet criterion; the objective is that of every RCA"}
 
 

@@ -180,7 +180,7 @@ class LikeMetricLearn(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
     def get_metric(self) -> Callable[..., float]:
         """Return the learned distance as a function of two points."""
         check_is_fitted(self, "components_")
-        return VectorDistance(self.components_.copy())
+        return VectorDistance(np.atleast_2d(self.components_).copy())
 
     def get_mahalanobis_matrix(self) -> AnyArray:
         """Return M = L' L, shape (d, d)."""
@@ -419,7 +419,7 @@ class LFDA(LabelLearner):
         self.preprocessor = preprocessor
 
     def _learner(self) -> Any:
-        return nearfar.LFDA(self.n_components, n_neighbors=self.k or 7, embedding_type=self.embedding_type)
+        return nearfar.LFDA(self.n_components, n_neighbors=self.k or 7, embedding_type=self.embedding_type, shrinkage=0)
 
 
 class LMNN(LabelLearner):
@@ -552,7 +552,7 @@ class RCA(LikeMetricLearn):
         return self._take(self._made(X.shape[1]).fit(X, chunklets=np.asarray(chunks)))
 
     def _learner(self) -> Any:
-        return nearfar.RCA(self.n_components)
+        return nearfar.RCA(self.n_components, shrinkage=0)
 
 
 class RCA_Supervised(DrawingLearner):
@@ -579,6 +579,7 @@ class RCA_Supervised(DrawingLearner):
     def _learner(self) -> Any:
         return nearfar.RCA(
             self.n_components,
+            shrinkage=0,
             random_state=self.random_state,
         )
 
@@ -680,6 +681,8 @@ class MMCSettings(LikeMetricLearn):
         return nearfar.MMC(
             self.diagonal,
             c=self.diagonal_c,
+            floor=0,
+            shrinkage=0,
             max_iter=self.max_iter,
             tol=self.tol,
             verbose=self.verbose,

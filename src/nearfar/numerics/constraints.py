@@ -239,6 +239,16 @@ def groups(pairs: Pairs, n: int) -> Ints:
     return connected_components(links, directed=False)[1]
 
 
+def degrees_of_freedom(pairs: Pairs | LabelPairs, n: int) -> int:
+    """Return the number of independent differences of similar pairs: the n rows less the groups that they connect."""
+    if isinstance(pairs, LabelPairs):
+        known = pairs.labels[pairs.labels >= 0]
+        return len(known) - len(np.unique(known))
+    counted = pairs.weights > 0
+    kept = Pairs(pairs.i[counted], pairs.j[counted], pairs.similar[counted])
+    return n - 1 - int(groups(kept, n).max())
+
+
 def close(pairs: Pairs, n: int, linked: bool = True) -> tuple[Ints, Bools]:
     """Return the transitive closure of the must-links as chunklets, and which chunklets are separated by cannot-links.
 

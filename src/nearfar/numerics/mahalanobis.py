@@ -10,6 +10,8 @@ from ..fit_warnings import warn
 from . import psd
 from .types import AnyArray, Array
 
+PRIOR_ROWS = 0.3  # rows for each feature that the scaled identity counts as, for the shrinkage "auto"
+
 
 def covariance(X: AnyArray, assume_centered: bool = False) -> Array:
     """Return the unbiased covariance X_c' X_c / (n - 1), shape (d, d), or X' X / n if the rows are already centered."""
@@ -34,6 +36,31 @@ def pooled_covariance(sets: Sequence[AnyArray]) -> Array:
 def shrink(C: Array, shrinkage: float) -> Array:
     """Return the shrunk covariance (1 - shrinkage) C + shrinkage tr(C) / d I."""
     return (1 - shrinkage) * C + shrinkage * np.trace(C) / len(C) * np.eye(len(C))
+
+
+def regularized(C: Array, shrinkage: float | str, freedom: float) -> Array:
+    """Return the covariance with a share of the scaled identity, or for "auto" C + 0.3 tr(C) / freedom I.
+
+    The latter is the covariance under a prior (inverse Wishart) that counts as much as 0.3 rows for each feature, up to
+    its size. It is the same in the span of the rows and in all their columns.
+
+    Parameters
+    ----------
+    C : ndarray of shape (d, d)
+        Covariance.
+    shrinkage : float or "auto"
+        Share of the scaled identity.
+    freedom : float
+        Number of degrees of freedom of C: rows less estimated means.
+    """
+    if shrinkage != "auto":
+        return shrink(C, float(shrinkage))
+    return C + PRIOR_ROWS * np.trace(C) / max(freedom, 1.0) * np.eye(len(C))
+
+
+def prior_share(d: int, freedom: float) -> float:
+    """Return the share of the scaled identity in d features that "auto" stands for: 0.3 d / (0.3 d + freedom)."""
+    return PRIOR_ROWS * d / (PRIOR_ROWS * d + max(freedom, 1.0))
 
 
 def ledoit_wolf(X: Array, S: Array, freedom: int | None = None) -> float:

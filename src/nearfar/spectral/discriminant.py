@@ -60,8 +60,10 @@ def discriminative_components(
     return Solution(A.T, objective=float(np.log(mu).sum()), attributes={"eigenvalues": mu})
 
 
-def chunklet_covariance(X: Array, chunklets: Ints) -> Array:
-    """Return the covariance (d, d) of rows about the mean of their chunklet; chunklets of a single row are not counted.
+def shrunk_covariance(X: Array, chunklets: Ints, shrinkage: float | str) -> Array:
+    """Return the covariance (d, d) of rows about the mean of their chunklet, with a share of the scaled identity.
+
+    Chunklets of a single row are not counted.
 
     Raises
     ------
@@ -71,7 +73,9 @@ def chunklet_covariance(X: Array, chunklets: Ints) -> Array:
     sizes = np.bincount(chunklets[chunklets >= 0])
     if sizes.max() < 2:
         raise ValueError(SINGLE)
-    return scatter.within(X, chunklets) / int(sizes[sizes > 1].sum())
+    C = scatter.within(X, chunklets) / int(sizes[sizes > 1].sum())
+    freedom = int(np.maximum(sizes - 1, 0).sum())
+    return mahalanobis.regularized(C, shrinkage, freedom)
 
 
 def without_singles(chunklets: Ints) -> Ints:
@@ -129,15 +133,19 @@ def size_weights(sizes: Array | Ints, weighting: str) -> Array:
 def shrunk_within(
     X: Array, chunks: Ints, lost: int, weighting: str, shrinkage: float | str = 0.0
 ) -> tuple[Array, float]:
-    """Return `within_chunklets` with a share of the scaled identity mixed in, and that share, which "lw" estimates."""
+    """Return `within_chunklets` with a share of the scaled identity mixed in, and that share."""
     C = within_chunklets(X, chunks, lost, weighting)
-    if isinstance(shrinkage, str):
+    if shrinkage == "lw":
         rows, codes = scatter.known(X, chunks)
         weight = len(rows) * row_weights(codes, lost, weighting)
         rows = (rows - scatter.class_means(rows, codes)[codes]) * np.sqrt(weight)[codes, None]
         # the deviations of a chunklet sum to 0: n rows of c chunklets have n - c degrees of freedom
         shrinkage = mahalanobis.ledoit_wolf(rows, C, len(rows) - len(weight))
-    return mahalanobis.shrink(C, shrinkage), shrinkage
+    elif shrinkage == "auto":
+        known = chunks[chunks >= 0]
+        freedom = len(known) - len(np.unique(known))
+        return mahalanobis.regularized(C, shrinkage, freedom), mahalanobis.prior_share(len(C), freedom)
+    return mahalanobis.shrink(C, float(shrinkage)), float(shrinkage)
 
 
 def shrunk_from_sums(sums: ClassMoments, lost: int, weighting: str, shrinkage: float | str = 0.0) -> Array:
@@ -151,8 +159,8 @@ def shrunk_from_sums(sums: ClassMoments, lost: int, weighting: str, shrinkage: f
         C = sums.weighted(weight)
     else:
         C = sums.within * weight.max()
-    if isinstance(shrinkage, str):
+    if shrinkage == "lw":
         assert sums.fourth is not None
         fourth = n.sum() * float(weight**2 @ sums.fourth)  # the mean of |z|^4 over rows scaled to the covariance C
         shrinkage = mahalanobis.ledoit_wolf_share(C, fourth, n.sum() - len(n))
-    return mahalanobis.shrink(C, shrinkage)
+    return mahalanobis.regularized(C, shrinkage, float(n.sum()) - len(n))

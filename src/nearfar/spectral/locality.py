@@ -11,6 +11,7 @@ from ..numerics.optimize import Solution
 from ..numerics.types import Array
 
 SOLVERS = ("ratio", "gevd")
+SHARE_OF_CLASSES = 0.5  # least share of the scatter of dissimilar pairs that is kept by default if classes are known
 RESIDUAL_BLOCK_VALUES = 1 << 22  # values in one block of residuals
 
 
@@ -41,6 +42,7 @@ def ratio_directions(
     solver: str = "ratio",
     tol: float = 1e-12,
     preferred: int | None = None,
+    least: int = 1,
 ) -> Solution:
     """Return directions U with a large tr(U' S_b U) / tr(U' S_w U), in the range of S_b + S_w.
 
@@ -55,6 +57,8 @@ def ratio_directions(
         Share of tr(S_b) to keep if p is None.
     preferred : int or None
         Desired number of directions if p is None, which is reduced to the largest possible number.
+    least : int
+        Least number of directions for `share`.
     solver : str
         "ratio" finds the maximum over U' U = I. "gevd" finds the generalized eigenvectors, with U' S_w U = I.
     tol : float
@@ -85,15 +89,18 @@ def ratio_directions(
         ratio = float(np.sum(U * (S_b @ U)) / np.sum(U * (S_w @ U)))
         return Solution((V @ U).T, objective=ratio, attributes={"eigenvalues": mu})
     if p is None:
-        p = fewest(S_b, S_w, share, tol)
+        p = fewest(S_b, S_w, share, tol, least)
     found = psd.trace_ratio(S_b, S_w, p, tol)
     return found.with_x(psd.fix_signs(V @ found.x).T)
 
 
-def fewest(S_b: Array, S_w: Array, share: float, tol: float) -> int:
-    """Return the smallest p whose best U keeps this share of tr(S_b), by bisection over p below the dimension."""
-    low = 1
+def fewest(S_b: Array, S_w: Array, share: float, tol: float, least: int = 1) -> int:
+    """Return the smallest p whose best U keeps this share of tr(S_b), by bisection over p below the dimension.
+
+    It is at least `least`, unless that is too large.
+    """
     high = max(len(S_b) - 1, 1)
+    low = max(1, min(least, high))
     while low < high:
         p = (low + high) // 2
         U = psd.trace_ratio(S_b, S_w, p, tol).x

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...estimators.base import Supervised, Workspace, with_signature_hint
 from ...estimators.sums import LabelSums
-from ...numerics import checks, psd, scatter
+from ...numerics import checks, mahalanobis, psd, scatter
 from ...numerics.class_sums import ClassMoments
 from ...numerics.optimize import Solution
 from ...numerics.types import AnyArray, Array
@@ -23,12 +23,17 @@ from . import label_precision
 
 
 def information_geometry(
-    X: Array, labels: AnyArray, lam: float = 0.5, ridge: float = 0.0, n_components: int | None = None
+    X: Array,
+    labels: AnyArray,
+    lam: float = 0.5,
+    shrinkage: float | str = 0.0,
+    n_components: int | None = None,
 ) -> Solution:
     """Return L (k, d) as `x`; labels are codes (n,) or memberships (n, c); see `InformationGeometryMetric`."""
     # M = (B / lam)^-1 with B = lam X' K_L^-1 X
     B = label_precision.label_precision(X, labels, lam)
-    L, value = label_precision.inverse_metric(B, lam, ridge)
+    B = mahalanobis.regularized(B, shrinkage, label_precision.degrees_of_freedom(labels))
+    L, value = label_precision.inverse_metric(B, lam)
     return Solution(scatter.widest(L, X, n_components), value)
 
 
@@ -45,8 +50,10 @@ class InformationGeometryMetric(LabelSums):
     center : bool
         Whether to subtract the mean of the rows first. The formula depends on the origin; with False, the origin of X
         is used.
-    ridge : float
-        Value added to the diagonal of M^-1, in units of its mean eigenvalue, at least 0.
+    shrinkage : float or "auto"
+        Share of the scaled identity that is mixed into M^-1, in [0, 1], because few rows or many features make an
+        inverse uncertain. "auto" adds 0.3 tr(M^-1) / (n - c) to its diagonal for n rows of c classes, as if the
+        identity had been seen in 0.3 rows for each feature. The paper uses none: 0.
 
     Attributes
     ----------
@@ -68,7 +75,7 @@ class InformationGeometryMetric(LabelSums):
     Examples
     --------
     >>> X = np.array([[0.0, 0], [0, 3], [1, 0], [1, 3.1]])
-    >>> M = InformationGeometryMetric(lam=0.01, ridge=1e-3).fit(X, [0, 0, 1, 1]).get_mahalanobis_matrix()
+    >>> M = InformationGeometryMetric(lam=0.01, shrinkage=1e-3).fit(X, [0, 0, 1, 1]).get_mahalanobis_matrix()
     >>> bool(M[0, 0] > 10 * M[1, 1])
     True
     """
@@ -76,12 +83,12 @@ class InformationGeometryMetric(LabelSums):
     _center = False
 
     def __init__(
-        self, n_components: int | None = None, *, lam: float = 0.5, center: bool = True, ridge: float = 0.0
+        self, n_components: int | None = None, *, lam: float = 0.5, center: bool = True, shrinkage: float | str = "auto"
     ) -> None:
         self.n_components = n_components
         self.lam = lam
         self.center = center
-        self.ridge = ridge
+        self.shrinkage = shrinkage
 
     @property
     def _span(self) -> bool:
@@ -124,7 +131,7 @@ class InformationGeometryMetric(LabelSums):
         self._check_settings()
         if self.center:
             X = X - X.mean(axis=0)
-        return information_geometry(X, labels, self.lam, self.ridge, self.n_components)
+        return information_geometry(X, labels, self.lam, self.shrinkage, self.n_components)
 
     def _solve_sums(self, sums: ClassMoments, rows: ClassMoments, work: Workspace) -> Solution:
         self._check_settings()
@@ -132,7 +139,8 @@ class InformationGeometryMetric(LabelSums):
         if self.center:
             means = means - rows.center
         B = label_precision.precision_of_sums(sums.within, sums.count, means, self.lam)
-        L, value = label_precision.inverse_metric(B, self.lam, self.ridge)
+        B = mahalanobis.regularized(B, self.shrinkage, sums.n - len(sums.count))
+        L, value = label_precision.inverse_metric(B, self.lam)
         if self.n_components is None:
             return Solution(psd.compress(L), value)
         U = psd.leading(L @ rows.total @ L.T, self.n_components)[1]
@@ -140,4 +148,4 @@ class InformationGeometryMetric(LabelSums):
 
     def _check_settings(self) -> None:
         checks.above(0, lam=self.lam)
-        checks.at_least(0, ridge=self.ridge)
+        checks.share(("auto",), shrinkage=self.shrinkage)

@@ -3,7 +3,7 @@
     min_S  tr(K_L^-1 K S K) - log det S  =>  S = (K K_L^-1 K)^-1,  K_L = Y Y' + lam I
     |x_i - x_j|^2 = (k_i - k_j)' S (k_i - k_j)
 
-On rows R of the kernel map, R R' = K, this is M = (R' K_L^-1 R + eps I)^-1 with eps = 0.
+On rows R of the kernel map, R R' = K, this is M = (R' K_L^-1 R)^-1.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...estimators.base import FromLabels, KernelMetric, Workspace
-from ...numerics import checks, scatter
+from ...numerics import checks, mahalanobis, scatter
 from ...numerics.kernels import Kernel
 from ...numerics.optimize import Solution
 from ...numerics.types import Array, Ints
@@ -19,11 +19,12 @@ from . import label_precision
 
 
 def kernel_information_geometry(
-    R: Array, labels: Ints, lam: float = 0.5, ridge: float = 0.01, n_components: int | None = None
+    R: Array, labels: Ints, lam: float = 0.5, shrinkage: float | str = 0.0, n_components: int | None = None
 ) -> Solution:
     """Return L (k, r) on rows R of the kernel map, as `x`; see `KernelInformationGeometryMetric`."""
     B = label_precision.label_precision(R, labels, lam)
-    L, value = label_precision.inverse_metric(B, lam, ridge)
+    B = mahalanobis.regularized(B, shrinkage, label_precision.degrees_of_freedom(labels))
+    L, value = label_precision.inverse_metric(B, lam)
     return Solution(scatter.widest(L, R, n_components), value)
 
 
@@ -36,10 +37,11 @@ class KernelInformationGeometryMetric(FromLabels, KernelMetric):
         Number of directions to keep, those along which the rows differ most under the metric. By default, all are kept.
     lam : float
         Regularization of the label kernel, above 0.
-    ridge : float
-        The ridge eps, in units of the mean eigenvalue of R' K_L^-1 R, at least 0. Without it, and with all rows as
-        landmarks, the learned kernel of the training rows equals K_L for any data: squared distances are 2 lam
-        within classes and 2 + 2 lam between them, which is pure overfitting.
+    shrinkage : float or "auto"
+        Share of the scaled identity that is mixed into B = R' K_L^-1 R, in [0, 1]. With 0, and with all rows as
+        landmarks, the learned kernel of the training rows equals K_L for any data: squared distances are 2 lam within
+        classes and 2 + 2 lam between them, which is pure overfitting. "auto" adds 0.3 tr(B) / (n - c) to the diagonal
+        for n rows of c classes.
     kernel : {"rbf", "linear", "polynomial", "laplacian", "cosine", "precomputed"} or callable
         Kernel to use: its name, or a function that takes two sets of rows and returns their kernel matrix. With
         "precomputed", X is the kernel matrix itself.
@@ -58,7 +60,7 @@ class KernelInformationGeometryMetric(FromLabels, KernelMetric):
     Attributes
     ----------
     dual_coef_ : ndarray of shape (m, k)
-        The coefficients T of the learned map, one row per landmark; S = T T' if eps = 0.
+        The coefficients T of the learned map, one row per landmark; S = T T' without shrinkage.
     objective_ : float
         Value of the objective at the solution.
 
@@ -66,9 +68,9 @@ class KernelInformationGeometryMetric(FromLabels, KernelMetric):
     -----
     Wang & Jin, AISTATS 2009.
 
-    The paper has no ridge and uses all rows; the defaults of `ridge` and `landmarks` are not from the paper. This is
-    the linear method without centering on the rows of the empirical kernel map, with one eigendecomposition instead of
-    an n x n inverse.
+    The paper uses no shrinkage and all rows; the defaults of `shrinkage` and `landmarks` are not from the paper. This
+    is the linear method without centering on the rows of the empirical kernel map, with one eigendecomposition instead
+    of an n x n inverse.
     """
 
     def __init__(
@@ -76,7 +78,7 @@ class KernelInformationGeometryMetric(FromLabels, KernelMetric):
         n_components: int | None = None,
         *,
         lam: float = 0.5,
-        ridge: float = 0.01,
+        shrinkage: float | str = 0.01,
         kernel: Kernel = "rbf",
         gamma: float | None = None,
         degree: float = 3,
@@ -86,7 +88,7 @@ class KernelInformationGeometryMetric(FromLabels, KernelMetric):
     ) -> None:
         self.n_components = n_components
         self.lam = lam
-        self.ridge = ridge
+        self.shrinkage = shrinkage
         self.kernel = kernel
         self.gamma = gamma
         self.degree = degree
@@ -96,5 +98,5 @@ class KernelInformationGeometryMetric(FromLabels, KernelMetric):
 
     def _solve(self, R: Array, labels: Ints, work: Workspace) -> Solution:
         checks.above(0, lam=self.lam)
-        checks.at_least(0, ridge=self.ridge)
-        return kernel_information_geometry(R, labels, self.lam, self.ridge, self.n_components)
+        checks.share(("auto",), shrinkage=self.shrinkage)
+        return kernel_information_geometry(R, labels, self.lam, self.shrinkage, self.n_components)

@@ -30,17 +30,21 @@ def label_precision(X: Array, labels: AnyArray, lam: float) -> Array:
     return precision_of_sums(scatter.deviations(X, labels, means), n, means, lam)
 
 
+def degrees_of_freedom(labels: AnyArray) -> int:
+    """Return the number of rows less that of classes, for codes (n,) or memberships (n, c)."""
+    if labels.ndim == 2:
+        return labels.shape[0] - labels.shape[1]
+    known = labels[labels >= 0]
+    return len(known) - len(np.unique(known))
+
+
 def precision_of_sums(within: Array, n: Array | Ints, means: Array, lam: float) -> Array:
     """Return `label_precision` of one-hot labels from the scatter within classes (d, d), sizes n (c,), means (c, d)."""
     return within + (means.T * (lam * n / (lam + n))) @ means
 
 
-def inverse_metric(B: Array, lam: float, ridge: float) -> tuple[Array, float]:
-    """Return L with L' L = M = (B / lam + eps I)^-1, and the minimum tr(M^-1 M) - log det M.
-
-    eps is `ridge` times the mean eigenvalue of B / lam.
-    """
-    B = B / lam
-    B = psd.regularize_singular(B + ridge * np.trace(B) / len(B) * np.eye(len(B)), name="the precision of the rows")
+def inverse_metric(B: Array, lam: float) -> tuple[Array, float]:
+    """Return L with L' L = M = (B / lam)^-1, and the minimum tr(M^-1 M) - log det M."""
+    B = psd.regularize_singular(B / lam, name="the precision of the rows")
     w, V = psd.spectrum(B)
     return (V / np.sqrt(w)).T[::-1], float(len(B) + np.log(w).sum())

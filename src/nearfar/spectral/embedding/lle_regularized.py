@@ -43,10 +43,13 @@ def lle_regularized(
         W = graphs.lle_weights(Y, n_neighbors, lle_reg)
         # + lam X' (I - W)'(I - W) X / n: how badly directions rebuild a row from its neighbors
         S_w = S_w + lam * locality.rebuilding_scatter(Y, W)
-    preferred = None
+    default: dict[str, Any] = {}
     if isinstance(pairs, LabelPairs):
-        preferred = int(pairs.labels.max())  # one less than the number of classes
-    found = locality.ratio_directions(S_b, S_w, n_components, solver=solver, tol=tol, preferred=preferred)
+        most = int(pairs.labels.max())  # one less than the number of classes
+        default = {"share": locality.SHARE_OF_CLASSES, "least": most}
+        if solver == "gevd":
+            default = {"preferred": most}
+    found = locality.ratio_directions(S_b, S_w, n_components, solver=solver, tol=tol, **default)
     return found.with_x(psd.fix_signs((found.x @ V).T).T)
 
 
@@ -58,9 +61,9 @@ class LLERegularizedMetric(FromPairs, Mahalanobis):
     Parameters
     ----------
     n_components : int, optional
-        Number of dimensions of the learned space, below the rank of the data. By default, one less than the number of
-        classes with labels, and with pairs the smallest number that keeps 95 % of the dissimilar scatter, or all but
-        one with ``solver="gevd"``.
+        Number of dimensions of the learned space, below the rank of the data. By default, the smallest number that
+        keeps 95 % of the dissimilar scatter with pairs, and with labels 50 %, but at least one less than the number of
+        classes. With ``solver="gevd"``, one less than the number of classes, and all but one with pairs.
     lam : float
         Weight of the neighborhoods, at least 0. With 0, this is `HighDimensionalDCA`.
     n_neighbors : int

@@ -12,23 +12,24 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from ...estimators.base import FromChunklets, KernelMetric, Workspace
 from ...numerics import checks, scatter
 from ...numerics.kernels import Kernel
 from ...numerics.optimize import Solution
 from ...numerics.types import Array, Bools, Ints
-from ..discriminant import SOLVERS, chunklet_covariance, discriminative_components
+from ..discriminant import SOLVERS, discriminative_components, shrunk_covariance
 
 
 def kernel_dca(
-    R: Array, chunklets: Ints, apart: Bools, n_components: int | None = None, reg: float = 1e-3, **settings: Any
+    R: Array,
+    chunklets: Ints,
+    apart: Bools,
+    n_components: int | None = None,
+    shrinkage: float | str = 0.0,
+    **settings: Any,
 ) -> Solution:
     """Return L (k, r) on rows R of the kernel map, as `x`; see `discriminative_components`."""
-    C_w = chunklet_covariance(R, chunklets)
-    # C_w + reg tr(C_w) / r I
-    C_w += reg * np.trace(C_w) / len(C_w) * np.eye(len(C_w))
+    C_w = shrunk_covariance(R, chunklets, shrinkage)
     C_b = scatter.chunklets_apart(R, chunklets, apart)
     return discriminative_components(C_b, C_w, n_components, **settings)
 
@@ -41,14 +42,15 @@ class KernelDCA(FromChunklets, KernelMetric):
     n_components : int, optional
         Number of dimensions of the learned space, at most the rank of the between-chunklet scatter (which is less than
         the number of chunklets). By default, the largest possible number.
-    reg : float
-        Value added to the diagonal of the within-chunklet scatter, at least 0, in units of its mean eigenvalue. A rich
-        kernel can separate any training rows: with 0, it maps each chunklet of the training rows to a single point.
+    shrinkage : float or "auto"
+        Share of the scaled identity that is mixed into the within-chunklet scatter C_w, in [0, 1]. A rich kernel can
+        separate any training rows: with 0, it maps each chunklet of the training rows to a single point. "auto" adds
+        0.3 tr(C_w) / (n - c) to its diagonal for n rows of c chunklets.
     solver : {"gevd", "hoi"}
         "gevd" finds the optimum as a generalized eigenproblem. "hoi" uses the two eigendecompositions of the paper.
     on_singular : {"shrink", "raise"}
-        How to treat a within-chunklet scatter that is still singular after `reg` is added: add a small value to its
-        diagonal and warn, or raise a ValueError.
+        How to treat a within-chunklet scatter that is still singular: add a small value to its diagonal and warn, or
+        raise a ValueError.
     tol : float
         Eigenvalues of the between-chunklet scatter below `tol` times the largest are treated as 0.
     kernel : str or callable
@@ -80,7 +82,7 @@ class KernelDCA(FromChunklets, KernelMetric):
     -----
     Hoi, Liu, Lyu & Ma, "Learning distance metrics with contextual constraints for image retrieval", CVPR 2006 (kernel
     DCA). The problem is solved on the rows of the kernel map, because K_w is not invertible in the coordinates of all
-    rows. `reg` and its default are not from the paper.
+    rows. `shrinkage` and its default are not from the paper.
     """
 
     _links = True
@@ -89,7 +91,7 @@ class KernelDCA(FromChunklets, KernelMetric):
         self,
         n_components: int | None = None,
         *,
-        reg: float = 1e-3,
+        shrinkage: float | str = "auto",
         solver: str = "gevd",
         on_singular: str = "shrink",
         tol: float = 1e-9,
@@ -103,7 +105,7 @@ class KernelDCA(FromChunklets, KernelMetric):
         random_state: Any = None,
     ) -> None:
         self.n_components = n_components
-        self.reg = reg
+        self.shrinkage = shrinkage
         self.solver = solver
         self.on_singular = on_singular
         self.tol = tol
@@ -119,6 +121,6 @@ class KernelDCA(FromChunklets, KernelMetric):
     def _solve(self, R: Array, chunklets: Ints, apart: Bools, work: Workspace) -> Solution:
         checks.one_of(SOLVERS, solver=self.solver)
         checks.one_of(("shrink", "raise"), on_singular=self.on_singular)
-        checks.at_least(0, reg=self.reg)
-        settings = self._settings("n_components", "reg", "solver", "on_singular", "tol")
+        checks.share(("auto",), shrinkage=self.shrinkage)
+        settings = self._settings("n_components", "shrinkage", "solver", "on_singular", "tol")
         return kernel_dca(R, chunklets, apart, **settings)

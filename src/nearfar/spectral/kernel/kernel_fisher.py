@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...estimators.base import FromPairs, KernelMetric, Workspace
-from ...numerics import checks, psd, scatter
+from ...numerics import checks, constraints, mahalanobis, psd, scatter
 from ...numerics.constraints import LabelPairs, Pairs
 from ...numerics.kernels import Kernel
 from ...numerics.optimize import Solution
@@ -27,8 +27,8 @@ def kernel_fisher(
     R: Array,
     pairs: Pairs | LabelPairs,
     n_components: int | None = None,
-    constraint: str = "orthonormal",
-    reg: float = 1e-3,
+    constraint: str = "within",
+    shrinkage: float | str = 0.0,
     on_singular: str = "shrink",
 ) -> Solution:
     """Return L (p, r) on rows R of the kernel map, as `x`; see `KernelFisherMetric`."""
@@ -40,8 +40,9 @@ def kernel_fisher(
         eigenvalues = -w
         useful = int((w > psd.rounding(np.diag(S + D))).sum())
     else:
-        # D u = w (S + reg tr(S) / r I) u, U' S U = I: each direction adds 1 - w to the objective
-        S = S + reg * np.trace(S) / len(S) * np.eye(len(S))
+        # D u = w S u, U' S U = I: each direction adds 1 - w to the objective
+        freedom = constraints.degrees_of_freedom(pairs, len(R))
+        S = mahalanobis.regularized(S, shrinkage, freedom)
         w, V = psd.gevd(D, S, None, on_singular, "the similar scatter")
         gain = w - 1
         eigenvalues = w
@@ -59,23 +60,21 @@ def kernel_fisher(
 class KernelFisherMetric(FromPairs, KernelMetric):
     """Find directions of the feature space of a kernel in which dissimilar pairs are farther apart than similar pairs.
 
-    All directions count the same, also those that fit the noise of few rows or of many columns: choose `n_components`
-    and `gamma` by cross-validation.
-
     Parameters
     ----------
     n_components : int, optional
         Number of dimensions of the learned space. By default, every direction that lowers the objective is kept, up to
         50.
-    constraint : {"orthonormal", "within"}
-        "orthonormal" finds orthonormal directions. "within" finds directions of unit similar scatter, which is kernel
-        discriminant analysis of pairs.
-    reg : float
-        Value added to the diagonal of the similar scatter with ``constraint="within"``, at least 0, in units of its
-        mean eigenvalue.
+    constraint : {"within", "orthonormal"}
+        "within" finds directions of unit similar scatter, which is kernel discriminant analysis of pairs. "orthonormal"
+        finds orthonormal directions. All of them count the same, also those that fit the noise of few rows or of many
+        columns: choose `n_components` and `gamma` by cross-validation.
+    shrinkage : float or "auto"
+        Share of the scaled identity that "within" mixes into the similar scatter S, in [0, 1]. "auto" adds 0.3 tr(S) /
+        (n - c) to its diagonal for n rows of c classes, or of c groups that similar pairs connect.
     on_singular : {"shrink", "pinv", "raise"}
-        How "within" treats a similar scatter that is still singular after `reg` is added: add a small value to its
-        diagonal and warn, work in its range, or raise a ValueError.
+        How "within" treats a similar scatter that is still singular: add a small value to its diagonal and warn,
+        work in its range, or raise a ValueError.
     kernel : str or callable
         "rbf", "linear", "polynomial", "laplacian", "cosine", "precomputed", or a function that takes two sets of rows
         and returns the matrix of their kernel values.
@@ -108,16 +107,16 @@ class KernelFisherMetric(FromPairs, KernelMetric):
     -----
     Alipanahi, Biggs & Ghodsi, "Distance metric learning vs. Fisher discriminant analysis", AAAI 2008, in its kernel
     form. "orthonormal" corresponds to the first approach of the paper with orthonormal directions, and "within" to the
-    second. Centering the kernel would change nothing, because pairs only depend on differences. `reg` is not from the
-    paper; without it, a rich kernel maps all training rows of a class to one point.
+    second. Centering the kernel would change nothing, because pairs only depend on differences. `shrinkage` is not
+    from the paper; without it, a rich kernel maps all training rows of a class to one point.
     """
 
     def __init__(
         self,
         n_components: int | None = None,
         *,
-        constraint: str = "orthonormal",
-        reg: float = 1e-3,
+        constraint: str = "within",
+        shrinkage: float | str = "auto",
         on_singular: str = "shrink",
         kernel: Kernel = "rbf",
         gamma: float | None = None,
@@ -130,7 +129,7 @@ class KernelFisherMetric(FromPairs, KernelMetric):
     ) -> None:
         self.n_components = n_components
         self.constraint = constraint
-        self.reg = reg
+        self.shrinkage = shrinkage
         self.on_singular = on_singular
         self.kernel = kernel
         self.gamma = gamma
@@ -142,7 +141,7 @@ class KernelFisherMetric(FromPairs, KernelMetric):
         self.random_state = random_state
 
     def _solve(self, R: Array, pairs: Pairs | LabelPairs, work: Workspace) -> Solution:
-        checks.one_of(("orthonormal", "within"), constraint=self.constraint)
+        checks.one_of(("within", "orthonormal"), constraint=self.constraint)
         checks.one_of(("shrink", "pinv", "raise"), on_singular=self.on_singular)
-        checks.at_least(0, reg=self.reg)
-        return kernel_fisher(R, pairs, self.n_components, self.constraint, self.reg, self.on_singular)
+        checks.share(("auto",), shrinkage=self.shrinkage)
+        return kernel_fisher(R, pairs, self.n_components, self.constraint, self.shrinkage, self.on_singular)

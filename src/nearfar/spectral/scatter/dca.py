@@ -11,18 +11,22 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ...estimators.base import Workspace
 from ...estimators.sums import ChunkletSums
-from ...numerics import checks, scatter
+from ...numerics import checks, mahalanobis, scatter
 from ...numerics.class_sums import ClassMoments
 from ...numerics.optimize import Solution
 from ...numerics.types import Array, Bools, Ints
-from ..discriminant import SOLVERS, chunklet_covariance, discriminative_components
+from ..discriminant import SOLVERS, discriminative_components, shrunk_covariance
 
 
-def dca(X: Array, chunklets: Ints, apart: Bools, p: int | None = None, **settings: Any) -> Solution:
+def dca(
+    X: Array, chunklets: Ints, apart: Bools, p: int | None = None, shrinkage: float | str = 0.0, **settings: Any
+) -> Solution:
     """Return L = A' (k, d) as `x`; see `discriminative_components` for the settings."""
-    C_w = chunklet_covariance(X, chunklets)
+    C_w = shrunk_covariance(X, chunklets, shrinkage)
     C_b = scatter.chunklets_apart(X, chunklets, apart)
     return discriminative_components(C_b, C_w, p, **settings)
 
@@ -38,9 +42,13 @@ class DCA(ChunkletSums):
     solver : {"gevd", "hoi"}
         "gevd" finds the optimum as a generalized eigenproblem. "hoi" uses the two eigendecompositions of the paper,
         which stay in the range of the between-chunklet scatter.
+    shrinkage : float or "auto"
+        Share of the scaled identity that is mixed into C_w, in [0, 1], because few rows or many features make its
+        inverse uncertain. "auto" adds 0.3 tr(C_w) / (n - c) to its diagonal for n rows of c chunklets, as if the
+        identity had been seen in 0.3 rows for each feature. The paper uses none: 0.
     on_singular : {"shrink", "raise"}
-        How to treat a singular within-chunklet covariance: add a small value to its diagonal and warn, or raise a
-        ValueError.
+        How to treat a within-chunklet covariance that is still singular: add a small value to its diagonal and
+        warn, or raise a ValueError.
     tol : float
         Eigenvalues of the between-chunklet scatter below `tol` times the largest are treated as 0.
     n_chunklets : int, optional
@@ -76,6 +84,7 @@ class DCA(ChunkletSums):
         n_components: int | None = None,
         *,
         solver: str = "gevd",
+        shrinkage: float | str = "auto",
         on_singular: str = "shrink",
         tol: float = 1e-9,
         n_chunklets: int | None = None,
@@ -84,6 +93,7 @@ class DCA(ChunkletSums):
     ) -> None:
         self.n_components = n_components
         self.solver = solver
+        self.shrinkage = shrinkage
         self.on_singular = on_singular
         self.tol = tol
         self.n_chunklets = n_chunklets
@@ -96,6 +106,8 @@ class DCA(ChunkletSums):
     def _solve_sums(self, sums: ClassMoments, rows: ClassMoments, work: Workspace) -> Solution:
         settings = self._checked()
         C_w = sums.within / sums.count[sums.count > 1].sum()
+        freedom = float(np.maximum(sums.count - 1, 0).sum())
+        C_w = mahalanobis.regularized(C_w, settings.pop("shrinkage"), freedom)
         M = sums.mean - sums.mean.mean(axis=0)  # (c, d)
         # the mean of (m_l - m_k)(m_l - m_k)' over all l != k
         C_b = 2 * M.T @ M / (len(M) - 1)
@@ -104,5 +116,6 @@ class DCA(ChunkletSums):
     def _checked(self) -> dict[str, Any]:
         checks.one_of(SOLVERS, solver=self.solver)
         checks.one_of(("shrink", "raise"), on_singular=self.on_singular)
-        found = self._settings("solver", "on_singular", "tol")
+        checks.share(("auto",), shrinkage=self.shrinkage)
+        found = self._settings("solver", "shrinkage", "on_singular", "tol")
         return {"p": self.n_components, **found}

@@ -15,7 +15,7 @@ import numpy as np
 from ...estimators.base import Workspace
 from ...estimators.sums import PairSums
 from ...fit_warnings import warn
-from ...numerics import checks, class_sums, psd, scatter
+from ...numerics import checks, class_sums, constraints, mahalanobis, psd, scatter
 from ...numerics.class_sums import ClassMoments
 from ...numerics.constraints import LabelPairs, Pairs
 from ...numerics.optimize import Solution
@@ -72,9 +72,14 @@ class FisherMetric(PairSums):
         orthogonal directions, which are not part of the optimum of the paper.
     scale : {"trace", "unit"}
         With ``approach="trace"``, scale M to a trace of 1, or the rows of `components_` to unit length.
+    shrinkage : float or "auto"
+        Share of the scaled identity that "scatter" mixes into the similar scatter S, in [0, 1], because few rows or
+        many features make its inverse uncertain. "auto" adds 0.3 tr(S) / (n - c) to its diagonal for n rows of c
+        classes, or of c groups that similar pairs connect, as if the identity had been seen in 0.3 rows for each
+        feature. The paper uses none: 0.
     on_singular : {"shrink", "pinv", "raise"}
-        How "scatter" treats a singular similar scatter: add a small value to its diagonal and warn, work in its range,
-        or raise a ValueError.
+        How "scatter" treats a similar scatter that is still singular: add a small value to its diagonal and warn,
+        work in its range, or raise a ValueError.
     n_pairs : "all", int or None
         Pairs to make from labels: "all" uses every pair, an integer draws that many pairs of each kind (similar and
         dissimilar), and None draws 20 c^2 pairs of each kind for c classes, at most 500,000. If fewer exist, all of
@@ -105,6 +110,7 @@ class FisherMetric(PairSums):
         *,
         n_components: int | None = None,
         scale: str = "trace",
+        shrinkage: float | str = "auto",
         on_singular: str = "shrink",
         n_pairs: int | str | None = "all",
         weighting: str = "pairs",
@@ -113,21 +119,26 @@ class FisherMetric(PairSums):
         self.approach = approach
         self.n_components = n_components
         self.scale = scale
+        self.shrinkage = shrinkage
         self.on_singular = on_singular
         self.n_pairs = n_pairs
         self.weighting = weighting
         self.random_state = random_state
 
     def _solve(self, X: Array, pairs: Pairs | LabelPairs, work: Workspace) -> Solution:
-        return self._from_scatters(*scatter.pair_scatters(X, pairs).mean())
+        freedom = constraints.degrees_of_freedom(pairs, len(X))
+        return self._from_scatters(*scatter.pair_scatters(X, pairs).mean(), freedom)
 
     def _solve_sums(self, sums: ClassMoments, rows: ClassMoments, work: Workspace) -> Solution:
-        return self._from_scatters(*class_sums.pair_scatters(sums, self.weighting).mean())
+        freedom = sums.n - len(sums.count)
+        return self._from_scatters(*class_sums.pair_scatters(sums, self.weighting).mean(), freedom)
 
-    def _from_scatters(self, S: Array, D: Array) -> Solution:
+    def _from_scatters(self, S: Array, D: Array, freedom: float) -> Solution:
         checks.one_of(("scatter", "trace"), approach=self.approach)
         checks.one_of(("trace", "unit"), scale=self.scale)
         checks.one_of(("shrink", "pinv", "raise"), on_singular=self.on_singular)
+        checks.share(("auto",), shrinkage=self.shrinkage)
         if self.approach == "trace":
             return fisher_trace(S, D, self.n_components, self.scale)
+        S = mahalanobis.regularized(S, self.shrinkage, freedom)
         return fisher(S, D, self.n_components, self.on_singular, self.n_features_in_)

@@ -48,7 +48,7 @@ def trace_ratio_directions(
 ) -> Solution:
     """Return U (d, p) as `x`, in the range of both scatters.
 
-    By default, p is one less than the number of classes if that is known.
+    By default, p is the smallest number that keeps a share of tr(S_b).
     """
     # R (d, r) spans the range of S_w + S_b; outside of it, both scatters are 0
     w, R = psd.spectrum(S_w + S_b)
@@ -60,12 +60,12 @@ def trace_ratio_directions(
         raise ValueError(
             f"n_components must be below {r}, the rank of the scatter of the linked rows; got {n_components}"
         )
-    if n_components is None and classes is not None:
-        n_components = min(classes - 1, r - 1)
-    if n_components is None:
-        p = locality.fewest(S_b, S_w, 0.95, tol)
+    if n_components is not None:
+        p = n_components
+    elif classes is not None:
+        p = locality.fewest(S_b, S_w, locality.SHARE_OF_CLASSES, tol, least=classes - 1)
     else:
-        p = max(n_components, 1)
+        p = locality.fewest(S_b, S_w, 0.95, tol)
     found = psd.trace_ratio(S_b, S_w, p, tol)
     return found.with_x(R @ found.x)
 
@@ -76,8 +76,9 @@ class HighDimensionalDCA(PairSums):
     Parameters
     ----------
     n_components : int, optional
-        Number of dimensions of the learned space, below the rank of the linked rows. By default, one less than the
-        number of classes with labels, and with pairs the smallest number that keeps 95 % of the cannot-link scatter.
+        Number of dimensions of the learned space, below the rank of the linked rows. By default, the smallest number
+        that keeps 95 % of the cannot-link scatter with pairs, and with labels 50 %, but at least one less than the
+        number of classes.
     tol : float
         Tolerance for the optimality of the trace ratio, relative to the trace of the cannot-link scatter.
     n_pairs : "all", int or None

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...estimators.base import FromLabels, Mahalanobis, Workspace
 from ...neighbors import by_class
-from ...numerics import checks, psd, scatter
+from ...numerics import checks, mahalanobis, psd, scatter
 from ...numerics.checks import class_sizes
 from ...numerics.distances import pair_distances
 from ...numerics.optimize import Solution
@@ -26,10 +26,17 @@ MIN_SIGMA_SHARE = 1e-100  # share of the largest value below which a sigma count
 
 
 def lfda(
-    X: Array, labels: Ints, n_neighbors: int = 7, n_components: int | None = None, kind: str = "weighted"
+    X: Array,
+    labels: Ints,
+    n_neighbors: int = 7,
+    n_components: int | None = None,
+    kind: str = "weighted",
+    shrinkage: float | str = 0.0,
 ) -> Solution:
     """Return L (p, d) as `x`, for rows that all have a class."""
     S_w, S_b = local_scatters(X, labels, n_neighbors)
+    freedom = len(X) - len(class_sizes(labels))
+    S_w = mahalanobis.regularized(S_w, shrinkage, freedom)
     # S_b u = mu S_w u, the largest mu first; U' S_w U = I
     mu, U = psd.gevd(S_b, S_w, n_components, "shrink", "the local scatter within classes")
     above = mu > 1e-9 * max(mu[0], 0.0)
@@ -121,6 +128,10 @@ class LFDA(FromLabels, Mahalanobis):
     embedding_type : {"weighted", "orthonormalized", "plain"}
         "weighted" multiplies the generalized eigenvectors u by the square roots of their eigenvalues mu,
         "orthonormalized" uses an orthonormal basis of them, and "plain" does not change them: U' S_w U = I.
+    shrinkage : float or "auto"
+        Share of the scaled identity that is mixed into S_w, in [0, 1], because few rows or many features make its
+        inverse uncertain. "auto" adds 0.3 tr(S_w) / (n - c) to its diagonal for n rows of c classes, as if the identity
+        had been seen in 0.3 rows for each feature. The paper uses none: 0.
 
     Attributes
     ----------
@@ -148,12 +159,16 @@ class LFDA(FromLabels, Mahalanobis):
         *,
         n_neighbors: int = 7,
         embedding_type: str = "weighted",
+        shrinkage: float | str = "auto",
     ) -> None:
         self.n_components = n_components
         self.n_neighbors = n_neighbors
         self.embedding_type = embedding_type
+        self.shrinkage = shrinkage
 
     def _solve(self, X: Array, labels: Ints, work: Workspace) -> Solution:
         checks.counts(1, n_neighbors=self.n_neighbors)
         checks.one_of(KINDS, embedding_type=self.embedding_type)
-        return lfda(*scatter.known(X, labels), self.n_neighbors, self.n_components, self.embedding_type)
+        checks.share(("auto",), shrinkage=self.shrinkage)
+        X, labels = scatter.known(X, labels)
+        return lfda(X, labels, self.n_neighbors, self.n_components, self.embedding_type, self.shrinkage)

@@ -16,11 +16,13 @@ import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
 from ....estimators.base import FromPairs, Mahalanobis, Workspace
-from ....numerics import checks, psd, scatter
-from ....numerics.constraints import LabelPairs, Pairs, written_out
+from ....numerics import checks, mahalanobis, psd, scatter
+from ....numerics.constraints import LabelPairs, Pairs, degrees_of_freedom, written_out
 from ....numerics.optimize import Solution
 from ....numerics.types import Array
 from .distance_sum import differences, farthest, full_rank_factor
+
+RIDGE = 1e-8  # share of the mean eigenvalue that is added to a scatter that is still singular
 
 
 def mmc(
@@ -92,13 +94,15 @@ class MMC(FromPairs, Mahalanobis):
         Bound on the sum of the squared distances of similar pairs in the full problem, above 0. It only scales M.
     c : float
         Weight of the logarithm in the diagonal problem, above 0. It only scales M.
-    floor : float, optional
+    floor : float
         Share of the bound that is spread evenly over all directions of the whitened similar scatter, in [0, 0.99].
-        With 0, this is the published problem, whose optimum often has rank 1 to 4, too little for nearest neighbors
-        among many classes. By default, 0 for given pairs and 0.7 for pairs made from labels.
-    shrinkage : float
-        Value added to the diagonal of a singular similar scatter, with a warning, in units of its mean eigenvalue.
-        Without it the problem is unbounded, so 0 raises a ValueError. A nonsingular scatter is not changed.
+        With 0, this is the published problem, whose optimum often has rank 1 to 4: too little for nearest neighbors
+        among many classes, and for three or more clusters.
+    shrinkage : float or "auto"
+        Share of the scaled identity that is mixed into the similar scatter S of the full problem, in [0, 1], because
+        few rows or many features make its inverse uncertain. "auto" adds 0.3 tr(S) / (n - c) to its diagonal for n rows
+        of c classes, or of c groups that similar pairs connect, as if the identity had been seen in 0.3 rows for each
+        feature. The paper uses none: 0, with which a singular scatter is an error, because the problem is unbounded.
     n_components : int, optional
         Number of dimensions of the learned space: with `diagonal`, the features with the largest weights, otherwise
         the directions along which the transformed rows vary most. By default, all directions are kept.
@@ -121,8 +125,6 @@ class MMC(FromPairs, Mahalanobis):
     ----------
     components_ : ndarray of shape (k, d)
         Linear map L of the metric: the distance is |L (a - b)|.
-    floor_ : float
-        Floor that was used.
     duality_gap_ : float
         Upper bound on the difference between `objective_` and the best objective of any metric with the same floor.
     objective_ : float
@@ -136,7 +138,8 @@ class MMC(FromPairs, Mahalanobis):
     2002. The problem is solved by a monotone fixed-point iteration instead of cyclic projections.
 
     `floor` is not part of the paper. Its value of 0.7 and the default of `n_pairs` gave the best mean accuracy of 3-NN
-    over eleven tables, in folds of their training parts.
+    over eleven tables, in folds of their training parts. With 200 pairs, k-means found the clusters of five tables
+    better with it than with 0, or equally well.
     """
 
     def __init__(
@@ -145,8 +148,8 @@ class MMC(FromPairs, Mahalanobis):
         *,
         alpha: float = 1.0,
         c: float = 1.0,
-        floor: float | None = None,
-        shrinkage: float = 1e-8,
+        floor: float = 0.7,
+        shrinkage: float | str = "auto",
         n_components: int | None = None,
         n_pairs: int | str | None = 4_000,
         max_iter: int = 1000,
@@ -174,27 +177,23 @@ class MMC(FromPairs, Mahalanobis):
 
     def _solve(self, X: Array, pairs: Pairs | LabelPairs, work: Workspace) -> Solution:
         checks.above(0, alpha=self.alpha, c=self.c, tol=self.tol)
-        checks.at_least(0, shrinkage=self.shrinkage)
+        checks.share(("auto",), shrinkage=self.shrinkage)
         pairs = written_out(pairs)
-        if self.floor is not None:
-            floor = self.floor
-        elif pairs.from_labels:
-            floor = 0.7
-        else:
-            floor = 0.0
-        checks.between(0, 0.99, floor=floor)
+        checks.between(0, 0.99, floor=self.floor)
         S = scatter.pair_scatters(X, pairs).similar
         if self.diagonal:
             S = np.diag(np.diag(S))
+        else:
+            S = mahalanobis.regularized(S, self.shrinkage, degrees_of_freedom(pairs, len(X)))
         # Sig_S = C C' must be invertible, because the search is over F with C' M C
-        on_singular = "shrink" if self.shrinkage else "raise"
-        S = psd.regularize_singular(S, on_singular, "the similar scatter", self.shrinkage)
+        on_singular = "raise" if self.shrinkage == 0 else "shrink"
+        S = psd.regularize_singular(S, on_singular, "the similar scatter", RIDGE)
         apart = pairs.part(similar=False)
         k = self.n_components
         if self.diagonal:
-            found = mmc_diagonal(X, S, apart, self.c, floor, work.start(), **self._search())
+            found = mmc_diagonal(X, S, apart, self.c, self.floor, work.start(), **self._search())
             L = found.x[:k]
         else:
-            found = mmc(X, S, apart, self.alpha, floor, work.start(), **self._search())
+            found = mmc(X, S, apart, self.alpha, self.floor, work.start(), **self._search())
             L = scatter.widest(found.x, X, k)
-        return found.with_x(L, attributes={"floor": floor})
+        return found.with_x(L)

@@ -109,12 +109,14 @@ class RCA(ChunkletSums):
         Divide the scatter by the number N of rows (as in the paper), or by N minus the number of chunklets (unbiased).
     weighting : {"rows", "chunklets"}
         Give every row the same weight (as in the paper), or every chunklet, which helps if class sizes differ a lot.
-    shrinkage : float or "lw"
-        Share of the scaled identity that is mixed into C, in [0, 1]. "lw" uses the Ledoit-Wolf estimate of the best
-        share.
+    shrinkage : float, "auto" or "lw"
+        Share of the scaled identity that is mixed into C, in [0, 1], because few rows or many features make its inverse
+        uncertain. "auto" adds 0.3 tr(C) / (n - c) to its diagonal for n rows of c chunklets, as if the identity had
+        been seen in 0.3 rows for each feature. "lw" uses the share that Ledoit and Wolf estimate. The paper uses none:
+        0.
     on_singular : {"shrink", "raise"}
-        How to treat a singular C: add a small value to its diagonal and warn, or raise a ValueError that states the
-        rank.
+        How to treat a C that is still singular: add a small value to its diagonal and warn, or raise a
+        ValueError that states the rank.
     n_chunklets : int, optional
         Number of chunklets to draw from labels. By default, every class is one chunklet.
     chunklet_size : int
@@ -160,7 +162,7 @@ class RCA(ChunkletSums):
         kappa: float | None = None,
         ddof: int | str = 0,
         weighting: str = "rows",
-        shrinkage: float | str = 0.0,
+        shrinkage: float | str = "auto",
         on_singular: str = "shrink",
         n_chunklets: int | None = None,
         chunklet_size: int = 2,
@@ -191,14 +193,14 @@ class RCA(ChunkletSums):
     def _needs_rows(self) -> str:
         if self.criterion == "chunklet":
             return 'criterion="chunklet"'
-        if self.pca is not None and isinstance(self.shrinkage, str):
+        if self.pca is not None and self.shrinkage == "lw":
             # the fourth moments of projected rows do not follow from those of the rows
-            return f"pca= and shrinkage={self.shrinkage!r}"
+            return 'pca= and shrinkage="lw"'
         return super()._needs_rows
 
     @property
     def _per_class(self) -> bool:
-        return self.weighting == "chunklets" or isinstance(self.shrinkage, str)
+        return self.weighting == "chunklets" or self.shrinkage == "lw"
 
     def _solve(self, X: Array, chunklets: Ints, work: Workspace) -> Solution:
         settings = self._checked() | self._settings("criterion") | self._search()
@@ -226,6 +228,6 @@ class RCA(ChunkletSums):
         checks.one_of((0, "chunklets"), ddof=self.ddof)
         checks.one_of(("rows", "chunklets"), weighting=self.weighting)
         checks.one_of(("shrink", "raise"), on_singular=self.on_singular)
-        checks.share(("lw",), shrinkage=self.shrinkage)
+        checks.share(("auto", "lw"), shrinkage=self.shrinkage)
         checks.above(0, **checks.not_none(kappa=self.kappa))
         return self._settings("objective", "kappa", "ddof", "weighting", "shrinkage", "on_singular")
