@@ -257,6 +257,27 @@ def test_items_whose_data_are_gone_keep_mapped_vectors(place):
     assert same(everything(), everything("expected.index"))
 
 
+def test_tables_are_read_by_the_columns_that_were_named(place):
+    rows = np.load("rows.npz")["X"]
+    lines = [f"{k},k{k % 5},{','.join(map(str, row))}" for k, row in enumerate(rows.tolist())]
+    Path("rows.csv").write_text("\n".join(["code,kind,a,b,c,d,e,f", *lines]))
+    build("old.safetensors", "rows.csv", "t.index", label="kind", name="code")
+    before = everything("t.index")
+    assert "all 60 items embedded" in upgrade("t.index", "new.safetensors")
+    undo_upgrade("t.index")
+    assert same(everything("t.index"), before)
+    shutil.copyfile("rows.csv", "moved.csv")
+    with nearfar.index.open("t.index", "w") as store:
+        store.change(about={"data": "[]"})
+    with pytest.raises(ValueError, match="only 0 of 60 items are in the data"):
+        upgrade("t.index", "new.safetensors")
+    assert "all 60 items embedded" in upgrade("t.index", "new.safetensors", "moved.csv", label="kind", name="code")
+    assert "all 60 items embedded" in upgrade("t.index", "new.safetensors")
+    finish_upgrade("t.index")
+    build("new.safetensors", "rows.csv", "expected.index", label="kind", name="code")
+    assert same(everything("t.index"), everything("expected.index"))
+
+
 def test_photos_are_embedded_from_their_files(tmp_path, monkeypatch):
     Image = pytest.importorskip("PIL.Image")
     rng = np.random.default_rng(0)

@@ -118,7 +118,10 @@ def upgrade(
         items = _items_of(store, out, model, data, label=label, name=name, skip_bad=skip_bad)
         line = ""
         if UPGRADED not in store.about:
-            line = _begin(store, out, source, model, items, data, label, distance=distance, dims=dims, waiting=waiting)
+            columns = {"label": label, "name": name}
+            line = _begin(
+                store, out, source, model, items, data, columns, distance=distance, dims=dims, waiting=waiting
+            )
         _embed_waiting(out, model, items, waiting)
         store = open_store(out, lock=False)
         return f"{shown(out)}: {store_summary(store)}; {line}{_progress_of(store, out)}"
@@ -341,7 +344,7 @@ def _begin(
     model: Model | None,
     items: _Items,
     data: str | None,
-    label: str | None,
+    columns: Mapping[str, str | None],
     *,
     distance: str | None,
     dims: int | None,
@@ -364,7 +367,7 @@ def _begin(
         if key not in (DIMS, THRESHOLD):  # they were those of the old model
             about.setdefault(key, text)
     if model is not None and data is not None:
-        about |= about_data(about, data_relative_to(data, base_folder_of(about, out)), label)
+        about |= about_data(about, data_relative_to(data, base_folder_of(about, out)), columns)
     about |= {
         "source": "" if model is None else absolute(os.fspath(source)),
         "weights": "" if model is None else model.fingerprint,
