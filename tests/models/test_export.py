@@ -170,6 +170,29 @@ def test_texts_are_embedded_as_the_documentation_says(runs, tmp_path, monkeypatc
 
 
 @pytest.mark.slow
+def test_both_networks_of_images_with_their_texts_are_exported(runs, photos, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    prompts = {"query": ("q: ", 0), "document": ("d: ", 3)}  # the graph pools all tokens of a prompt, or none
+    monkeypatch.setattr("nearfar.train.checkpoint.prompts_of", lambda about: prompts)
+    code, out, err = run(capsys, monkeypatch, "export", runs / "pairs", "-o", "photos.onnx")
+    files = ["photos.onnx", "photos.texts.onnx", "photos.texts.tokenizer.json"]
+    assert (code, sorted(file.name for file in tmp_path.iterdir())) == (0, files), err
+    assert "with its network of texts in photos.texts.onnx and photos.texts.tokenizer.json" in out
+    page = (Path(__file__).parents[2] / "docs/export.md").read_text()
+    (source,) = (block for block in re.findall(r"```python\n(.*?)```", page, re.S) if '"texts.onnx"' in block)
+    served = {}
+    exec(source.replace("texts.onnx", files[1]).replace("texts.tokenizer.json", files[2]), served)
+    texts = ["dark red", "bright", "green blue dark red"]
+    expected = nearfar.load(runs / "pairs").embed(texts)
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(served["embeddings"](texts), expected, atol=1e-5)
+    about = json.loads(served["session"].get_modelmeta().custom_metadata_map["about"])
+    assert about["prompts"] == {"query": "q: "}
+    code, _, err = run(capsys, monkeypatch, "export", runs / "photos", "-o", "photos.onnx")
+    assert (code, "photos.onnx exists" in err) == (2, True)
+
+
+@pytest.mark.slow
 def test_a_network_that_looks_its_numbers_up_is_exported(tmp_path, monkeypatch):
     """Rows of token ids: random numbers are no ids."""
     (tmp_path / "lookups.py").write_text(

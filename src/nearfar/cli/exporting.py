@@ -30,16 +30,18 @@ def export(
         The folder of a run (uint8 images, rows or tokens in, embeddings out), or a learner saved as .safetensors (rows
         in).
     out
-        The .onnx file. For a network of texts, the tokenizer is written beside it, as NAME.tokenizer.json. Or a .pt2
+        The .onnx file. For a network of texts, the tokenizer is written beside it, as NAME.tokenizer.json; for images
+        with their texts, the network of texts and its tokenizer, as NAME.texts.onnx and so on. Or a .pt2
         file of torch.export. Or a folder, which the library of the trunk opens: sentence-transformers for texts, timm
         or transformers for images.
     int8
         Store the weights of a network as 8-bit integers: a quarter of the size, and nearly the same embeddings.
     """
-    from ..models.export import tokenizer_beside
+    from ..models.export import texts_beside, tokenizer_beside
     from ..workflows import export as export_model
 
     if out.suffix:
-        for file in (out, tokenizer_beside(out)):
+        of_texts = texts_beside(out)
+        for file in (out, tokenizer_beside(out), of_texts, tokenizer_beside(of_texts)):
             check_out(file, overwrite=overwrite)
     say(export_model(source, out, int8=int8, overwrite=overwrite, trust=trust))

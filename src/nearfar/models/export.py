@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ..estimators.mahalanobis import Mahalanobis
     from ..train import TrainConfig
 
-__all__ = ["export_learner", "export_program", "export_run", "tokenizer_beside"]
+__all__ = ["export_learner", "export_program", "export_run", "texts_beside", "tokenizer_beside"]
 
 ITEMS = 3  # of the trial; another number than the network is traced with
 TRIED_TOKENS = 7  # of a text of the trial, if the network takes as many
@@ -60,7 +60,8 @@ def export_run(
     (batch, k), not normalized, to be compared by cosine distance. The metadata of the file hold S, C, how images are
     resized to S, the column names of rows, the prompt of texts, and the settings of the run. Rows of a network of
     sounds are pieces of 16,000 samples per second. For texts, the tokenizer is written beside it, into the file that
-    `tokenizer_beside` names.
+    `tokenizer_beside` names. Of a run on images with their texts, the file embeds images; the network of texts is
+    written beside it, into the file that `texts_beside` names, with its tokenizer.
 
     Parameters
     ----------
@@ -114,6 +115,10 @@ def export_run(
         notes |= {"samples_per_second": SOUND_RATE}
     trial = {name: items}
     model = _traced(network, trial, ("batch",))
+    if embedder.text is None:
+        return _write(out, model, trial, expected, notes, int8=int8)
+    of_texts = {"distance": notes["distance"], "objective": notes["objective"], "data": notes["data"]}
+    _export_texts(embedder.text, about, Path(run), texts_beside(out), of_texts, int8=int8)
     return _write(out, model, trial, expected, notes, int8=int8)
 
 
@@ -186,6 +191,15 @@ def export_program(
         file.write(content.getvalue())
 
 
+def texts_beside(out: str | os.PathLike[str]) -> Path:
+    """Return the file of the network of texts that belongs to an exported network of images.
+
+    >>> texts_beside("photos.onnx").name
+    'photos.texts.onnx'
+    """
+    return Path(out).with_suffix(".texts.onnx")
+
+
 def tokenizer_beside(out: str | os.PathLike[str]) -> Path:
     """Return the file of the tokenizer that belongs to an exported network of texts.
 
@@ -207,6 +221,7 @@ def _export_texts(
     """Write a network of texts and its tokenizer, and return the mean cosine as `export_run`."""
     import torch
 
+    from ..train.checkpoint import prompts_of
     from ..train.scoring import tokens_of
 
     tokens = tokens_of(about, str(run), str(run))
@@ -215,7 +230,10 @@ def _export_texts(
     trial = _tried_tokens(tokens, min(TRIED_TOKENS, limit))
     with torch.inference_mode():
         expected = network(*map(torch.from_numpy, trial.values())).numpy()
-    notes |= {"max_tokens": limit, "prompt": tokens.prompt}
+    module: Any = getattr(embedder.trunk, "module", embedder.trunk)
+    pooled_from = getattr(getattr(module, "pooling", None), "prompt_tokens", 0)  # which is a part of the traced network
+    prompts = {role: text for role, (text, count) in prompts_of(about).items() if count == pooled_from}
+    notes |= {"max_tokens": limit, "prompt": tokens.prompt, "prompts": prompts}
     model = _traced(network, trial, ("batch", "length"))
     content = tokens.padded().encode()
     cosine = _write(out, model, trial, expected, notes, int8=int8)

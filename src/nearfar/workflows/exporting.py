@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..io.sources import SourceKind, kind_of
 from ..models import load
-from ..models.export import export_learner, export_program, export_run, tokenizer_beside
+from ..models.export import export_learner, export_program, export_run, texts_beside, tokenizer_beside
 from ..models.foreign_models import export_folder
 
 
@@ -62,8 +62,11 @@ def export(
 
 
 def _about_file(path: Path) -> str:
-    """Return the name and the size of a file, and the name of the tokenizer beside it."""
+    """Return the name and the size of a file, and the names of the network of texts and the tokenizer beside it."""
     size = path.stat().st_size
     about = f"{path}: {size / 1000:,.0f} kB" if size >= 1000 else f"{path}: {size} bytes"
+    of_texts = texts_beside(path)
+    if of_texts.exists():
+        return f"{about}, with its network of texts in {of_texts} and {tokenizer_beside(of_texts)}"
     tokenizer = tokenizer_beside(path)
     return f"{about}, with its tokenizer in {tokenizer}" if tokenizer.exists() else about
