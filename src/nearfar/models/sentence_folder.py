@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -89,9 +90,11 @@ def export_sentence_transformers(
 
 def _write(folder: Path, embedder: Embedder, tokens: Tokens, prompts: Mapping[str, Any]) -> None:
     """Write the model, its tokenizer, and one module for each thing that follows."""
+    import transformers
     from transformers import PreTrainedModel
 
     from ..deep.networks.text_settings import FLAGS
+    from ..deep.networks.transformers_trunk import printing_nothing
 
     trunk = _text_model(embedder)
     inner = getattr(trunk, "inner", None)
@@ -99,7 +102,8 @@ def _write(folder: Path, embedder: Embedder, tokens: Tokens, prompts: Mapping[st
         kind = type(trunk if inner is None else inner).__name__
         raise ValueError(f"{kind} is no model of sentence-transformers; export the run as .onnx")
     pooling = trunk.pooling
-    inner.save_pretrained(folder)
+    with printing_nothing(transformers):
+        inner.save_pretrained(folder)
     _write_tokenizer(folder, tokens, inner.config)
     modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
     config = {
@@ -217,7 +221,9 @@ def _check(folder: Path, embedder: Embedder, tokens: Tokens) -> None:
     with torch.inference_mode():
         rows = torch.from_numpy(tokens.rows(texts))
         expected = F.normalize(embedder(rows).embedding).numpy()
-    found = load(f"transformers:{folder}").embed(texts)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".* tokens that the model takes")  # of the trial
+        found = load(f"transformers:{folder}").embed(texts)
     off = float(np.abs(found - expected).max())
     if not off <= LARGEST_DIFFERENCE:
         raise ValueError(f"the folder gives other embeddings: {off:.1e} off; export the run as .onnx")

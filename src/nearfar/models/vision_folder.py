@@ -181,9 +181,10 @@ def _write_timm(folder: Path, embedder: Embedder, config: TrainConfig, following
 
 def _write_transformers(folder: Path, embedder: Embedder, config: TrainConfig, following: Mapping[str, Tensor]) -> None:
     """Write a folder of transformers, with how images are prepared; its model gives the features of the trunk."""
+    import transformers
     from transformers import AutoModel
 
-    from ..deep.networks.transformers_trunk import POOLERS, TransformersTrunk
+    from ..deep.networks.transformers_trunk import POOLERS, TransformersTrunk, printing_nothing
 
     prepared = config.preprocessing
     assert prepared is not None
@@ -191,7 +192,8 @@ def _write_transformers(folder: Path, embedder: Embedder, config: TrainConfig, f
     weights = trunk.inner.state_dict()
     if trunk.pool != "pooler":  # a pooler that nothing has trained must not look as if it were
         weights = {name: value for name, value in weights.items() if not name.startswith(POOLERS)}
-    trunk.inner.save_pretrained(folder, state_dict=weights)
+    with printing_nothing(transformers):
+        trunk.inner.save_pretrained(folder, state_dict=weights)
     write_json(folder / "preprocessor_config.json", _processor(prepared, config))
     opened = TransformersTrunk(AutoModel.from_pretrained(folder, trust_remote_code=False).eval(), trunk.pool)
     _compare(opened, trunk, (prepared.channels, config.image_size, config.image_size))

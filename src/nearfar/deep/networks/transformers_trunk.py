@@ -354,7 +354,7 @@ def _loaded(
     """Load a model with its weights, and return it with the names of the weights that its files lack."""
     # without trust_remote_code=False, transformers asks on the terminal whether to run the code in the folder
     safe = {"trust_remote_code": False, "use_safetensors": None if pickles_are_safe() else True}
-    with _quiet(transformers):
+    with printing_nothing(transformers):
         model, report = transformers.AutoModel.from_pretrained(
             name, output_loading_info=True, local_files_only=local_files_only, **safe, **options
         )
@@ -362,7 +362,7 @@ def _loaded(
 
 
 @contextmanager
-def _quiet(transformers: Any) -> Iterator[None]:
+def printing_nothing(transformers: Any) -> Iterator[None]:
     """Keep transformers from printing progress bars and its table of missing weights."""
     logging = getattr(getattr(transformers, "utils", None), "logging", None)
     if logging is None:
