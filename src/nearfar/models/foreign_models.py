@@ -6,6 +6,8 @@ import os
 from collections.abc import Collection
 from pathlib import Path
 
+from ..train.checkpoint import read_about
+from ..train.run import RunFolder
 from .sentence_folder import export_sentence_transformers
 from .vision_folder import export_vision_model
 
@@ -38,9 +40,6 @@ def export_folder(
     ValueError
         If no library has such a network, or the folder exists.
     """
-    from ..train.checkpoint import read_about
-    from ..train.run import RunFolder
-
     if "tokenizer" in read_about(RunFolder(Path(run)).checkpoint("best")):
         export_sentence_transformers(run, out, overwrite=overwrite, trust=trust)
         return f"{out}: a folder of sentence-transformers; its embeddings are those of {run}, scaled to unit length"

@@ -6,19 +6,24 @@ import os
 import warnings
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
 
+from ..deep.networks.embedder import Embedder
+from ..deep.networks.text_settings import FLAGS
+from ..deep.networks.tokens import Tokens
+from ..deep.networks.transformers_trunk import printing_nothing
+from ..deep.networks.whiten import Whiten
 from ..extras import require
+from ..train.checkpoint import read_about
+from ..train.run import RunFolder
+from ..train.scoring import tokens_of
 from .foreign_folders import check_folder, replaced_folder, write_json, write_weights
 from .loading import load, load_embedder
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
-
-    from ..deep.networks.embedder import Embedder
-    from ..deep.networks.tokens import Tokens
 
 __all__ = ["export_sentence_transformers"]
 
@@ -70,11 +75,7 @@ def export_sentence_transformers(
     >>> export_sentence_transformers("runs/texts", "texts-model")  # doctest: +SKIP
     >>> SentenceTransformer("texts-model").encode(["a text"])  # doctest: +SKIP
     """
-    require("torch", "transformers")
-    from ..train.checkpoint import read_about
-    from ..train.run import RunFolder
-    from ..train.scoring import tokens_of
-
+    require("transformers")
     target = Path(out)
     check_folder(target, MODULES, "sentence-transformers", overwrite=overwrite)
     about = read_about(RunFolder(Path(run)).checkpoint(which))
@@ -92,9 +93,6 @@ def _write(folder: Path, embedder: Embedder, tokens: Tokens, prompts: Mapping[st
     """Write the model, its tokenizer, and one module for each thing that follows."""
     import transformers
     from transformers import PreTrainedModel
-
-    from ..deep.networks.text_settings import FLAGS
-    from ..deep.networks.transformers_trunk import printing_nothing
 
     trunk = _text_model(embedder)
     inner = getattr(trunk, "inner", None)
@@ -156,10 +154,6 @@ def _write_tokenizer(folder: Path, tokens: Tokens, config: Any) -> None:
 
 def _modules(embedder: Embedder) -> list[tuple[str, dict[str, Any], dict[str, Tensor]]]:
     """Return kind, settings and weights of the modules after the pooling."""
-    import torch
-
-    from ..deep.networks.whiten import Whiten
-
     trunk = _text_model(embedder)
     found = [_of_layer(layer) for layer in trunk.layers]
     kept = trunk.pooling.truncate_dim
@@ -214,9 +208,6 @@ def _unit_length() -> tuple[str, dict[str, Any], dict[str, Tensor]]:
 
 def _check(folder: Path, embedder: Embedder, tokens: Tokens) -> None:
     """Open the folder as a stranger's, and compare its embeddings of some texts with those of the network."""
-    import torch
-    from torch.nn import functional as F
-
     texts = _tried(tokens)
     with torch.inference_mode():
         rows = torch.from_numpy(tokens.rows(texts))

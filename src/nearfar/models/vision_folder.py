@@ -5,18 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..extras import require
+import torch
+from torch import Tensor, nn
+
+from ..deep.networks.embedder import Embedder
+from ..deep.networks.preprocessing import INTERPOLATIONS, OVERRIDES, Preprocessing
+from ..deep.networks.transformers_trunk import POOLERS, TransformersTrunk, printing_nothing
+from ..deep.networks.trunks import parse_trunk
+from ..deep.networks.whiten import Whiten
+from ..train import TrainConfig
+from ..train.checkpoint import read_about
+from ..train.loading import network_config
+from ..train.run import RunFolder
 from .foreign_folders import check_folder, replaced_folder, write_json, write_weights
 from .loading import load_embedder
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from ..deep.networks.embedder import Embedder
-    from ..deep.networks.preprocessing import Preprocessing
-    from ..train import TrainConfig
 
 __all__ = ["export_vision_model"]
 
@@ -81,12 +85,6 @@ def export_vision_model(
     'timm'
     >>> timm.create_model("local-dir:photos-model", pretrained=True)  # doctest: +SKIP
     """
-    require("torch")
-    from ..train import TrainConfig
-    from ..train.checkpoint import read_about
-    from ..train.loading import network_config
-    from ..train.run import RunFolder
-
     target = Path(out)
     about = read_about(RunFolder(Path(run)).checkpoint(which))
     config = network_config(TrainConfig.from_json(Path(run) / "config.json", trust), about)
@@ -108,10 +106,6 @@ def export_vision_model(
 
 def _following(embedder: Embedder) -> dict[str, Tensor]:
     """Return the weights of what follows the trunk."""
-    from torch import nn
-
-    from ..deep.networks.whiten import Whiten
-
     if embedder.text is not None:
         raise ValueError("a network of images and texts is no model of one library; export it as .onnx")
     found: dict[str, Any] = {}
@@ -125,11 +119,6 @@ def _following(embedder: Embedder) -> dict[str, Tensor]:
 def _write_timm(folder: Path, embedder: Embedder, config: TrainConfig, following: dict[str, Tensor]) -> None:
     """Write a folder of timm; the linear layer becomes the classifier, and is taken out of what follows."""
     import timm
-    import torch
-    from torch import nn
-
-    from ..deep.networks.preprocessing import OVERRIDES
-    from ..deep.networks.trunks import parse_trunk
 
     prepared = config.preprocessing
     assert prepared is not None
@@ -184,8 +173,6 @@ def _write_transformers(folder: Path, embedder: Embedder, config: TrainConfig, f
     import transformers
     from transformers import AutoModel
 
-    from ..deep.networks.transformers_trunk import POOLERS, TransformersTrunk, printing_nothing
-
     prepared = config.preprocessing
     assert prepared is not None
     trunk: Any = getattr(embedder.trunk, "module", embedder.trunk)
@@ -201,8 +188,6 @@ def _write_transformers(folder: Path, embedder: Embedder, config: TrainConfig, f
 
 def _processor(prepared: Preprocessing, config: TrainConfig) -> dict[str, Any]:
     """Return how images are prepared, in the words of an image processor of transformers."""
-    from ..deep.networks.preprocessing import INTERPOLATIONS
-
     size = config.image_size
     resize = config.resize or size
     numbers = {name: number for number, name in INTERPOLATIONS.items()}
@@ -224,8 +209,6 @@ def _processor(prepared: Preprocessing, config: TrainConfig) -> dict[str, Any]:
 
 def _compare(opened: Any, expected: Any, shape: tuple[int, ...]) -> None:
     """Raise a ValueError if the model that was opened gives other outputs for random images than the network."""
-    import torch
-
     images = torch.rand((TRIED_IMAGES, *shape), generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
         wanted = expected(images)

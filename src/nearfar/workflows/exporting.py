@@ -9,7 +9,6 @@ from pathlib import Path
 from ..io.sources import SourceKind, kind_of
 from ..models import load
 from ..models.export import export_learner, export_program, export_run, texts_beside, tokenizer_beside
-from ..models.foreign_models import export_folder
 
 
 def export(
@@ -44,6 +43,8 @@ def export(
     path = Path(out)
     kind = kind_of(source, SourceKind.RUN, SourceKind.LEARNER)
     if path.suffix == "" and kind is SourceKind.RUN and not int8:
+        from ..models.foreign_models import export_folder
+
         return export_folder(source, path, overwrite=overwrite, trust=trust)
     if path.suffix == ".pt2" and kind is SourceKind.RUN and not int8:
         export_program(source, path, trust=trust)
