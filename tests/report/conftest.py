@@ -59,7 +59,8 @@ def digits(n: int = 150, classes: tuple[str, ...] = NASTY) -> Items:
     chosen = np.flatnonzero(data.target >= 5)[:n]
     images = (data.images[chosen] * 255 / 16).astype(np.uint8)[..., None]
     embeddings = PCA(4, random_state=0).fit_transform(data.data[chosen])
-    return Items(embeddings, data.target[chosen] - 5, classes, [f"digit {i}" for i in chosen], images.__getitem__)
+    names = [f"digit {i}, {'of a file with a long name, ' * 5}" for i in chosen]
+    return Items(embeddings, data.target[chosen] - 5, classes, names, images.__getitem__)
 
 
 def full_content() -> ReportContent:

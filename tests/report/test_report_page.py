@@ -181,7 +181,7 @@ def test_items_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     items = replace(digits(20), read=gone)
     page = read_page(build(ReportContent("Gone", "", {}, queries=items), tmp_path))
     assert "map" in page.sections
-    assert re.search(r"digit \d+, class", page.text)
+    assert re.search(r"digit \d+, .*?, class", page.text)
 
 
 @pytest.mark.parametrize("ends", [(0.8, 0.9), (0.9, 0.8), (0.9, 0.9)])
