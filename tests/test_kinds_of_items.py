@@ -215,3 +215,90 @@ def test_each_kind_of_items_takes_ten_commands(name, kind, capsys, monkeypatch):
     assert code == 0, err
     assert ANSWERS[name] in out + err
     assert ALSO.get((of, name), "") in out
+
+
+def tones(home, samples, rate):
+    """Write a folder of sounds, one of which has these samples."""
+    soundfile = pytest.importorskip("soundfile")
+    time = np.arange(1600) / 16_000
+    for name in ("a/0", "a/1", "b/0", "b/1", "c/0", "c/1", "d/0"):
+        (home / "sounds" / name).parent.mkdir(parents=True, exist_ok=True)
+        soundfile.write(home / f"sounds/{name}.wav", 0.3 * np.sin(2000 * time + len(name) * ord(name[0])), 16_000)
+    soundfile.write(home / "sounds/d/1.wav", samples, rate)
+    return home / "sounds"
+
+
+def table(header, line):
+    """Return a function that writes a table of 16 rows."""
+    return lambda home: write(home / "table.csv", header, *(line(i) for i in range(16)))
+
+
+WAVE = np.sin(2 * np.pi * 440 * np.arange(1600) / 16_000)
+NO_PROBLEM = "test 4 sounds of 2 classes"
+BAD_ITEMS = {  # what makes the data, the words after `inspect DATA`, whether it is refused, and the line
+    "a mono wav": (lambda home: tones(home, WAVE, 16_000), [], 0, NO_PROBLEM),
+    "a 5.1 wav": (lambda home: tones(home, np.tile(WAVE[:, None], (1, 6)), 16_000), [], 0, NO_PROBLEM),
+    "3 Hz": (lambda home: tones(home, WAVE[:30], 3), [], 0, "1 sound cannot be decoded (d/1.wav): training stops at"),
+    "silence": (lambda home: tones(home, 0 * WAVE, 16_000), [], 0, "1 sound is silent (d/1.wav)"),
+    "an empty text": (
+        table("text,label", lambda i: f"{f'word{i}' if i else ''},k{i % 4}"),
+        [],
+        2,
+        "table.csv: the text is empty in 1 row, first in row 1 after the header; expected a text in every row",
+    ),
+    "a pair with a missing photo": (
+        table("path1,path2,similar", lambda i: f"{i}.png,{i + 1}.png,1"),
+        [],
+        2,
+        "table.csv: 17 of 17 images do not exist: 0.png, 1.png, 2.png",
+    ),
+    "levels that contradict each other": (
+        table("x,species,genus", lambda i: f"{i},s{i % 8},g{i % 8 // 2 if i else 3}"),
+        ["--label", "species", "--level", "genus"],
+        2,
+        "table.csv: species 's0' is in genus 'g3' and, in row 9, in 'g0'; expected one genus for each species",
+    ),
+    "an empty name in a label set": (
+        table("x,labels", lambda i: f"{i},{'a;b' if i else 'a;;b'}"),
+        [],
+        2,
+        "table.csv: the labels in row 1 have an empty name, got 'a;;b'; expected names with ; between them",
+    ),
+    "labels for half of the rows": (
+        table("x,y2,label", lambda i: f"{i},{i * i % 7},{f'k{i % 4}' if i % 2 else ''}"),
+        [],
+        2,
+        "table.csv: the label is empty in 8 rows, first in row 1 after the header; expected a label in every row "
+        "(--skip-bad leaves out the others)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_ITEMS)
+def test_a_bad_item_is_one_line(case, tmp_path, capsys, monkeypatch):
+    make, words, refused, line = BAD_ITEMS[case]
+    code, out, err = run(capsys, monkeypatch, "inspect", make(tmp_path), *words)
+    assert code == refused, err
+    assert line in (err if refused else out)
+    assert err.count("\n") == bool(refused)
+    if line == NO_PROBLEM:
+        assert "silent" not in out
+        assert "decoded" not in out
+
+
+def test_a_pair_with_a_missing_item_is_one_line(tmp_path, capsys, monkeypatch):
+    write(tmp_path / "pairs.csv", "left,right,same", "rows[0],rows[99],1")
+    words = ["train", rows(tmp_path), "--pairs", tmp_path / "pairs.csv", "--out", tmp_path / "run"]
+    code, out, err = run(capsys, monkeypatch, *words)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "pairs.csv: names 'rows[99]' in row 1, but the data have no item of that name" in err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_text_that_is_too_long_is_one_warning(bert, tmp_path, capsys, monkeypatch):
+    long = write(tmp_path / "long.csv", "text,label", "w1 w2,a", f"{'w3 ' * 50},b")
+    with pytest.warns(
+        UserWarning, match="^long: 1 text of 2 has more than the 6 tokens that the model takes; what foll"
+    ):
+        code, out, _ = run(capsys, monkeypatch, "embed", f"transformers:{bert}", long, "-o", tmp_path / "long.npz")
+    assert (code, "2 embeddings" in out) == (0, True)

@@ -10,7 +10,7 @@ import pytest
 
 from nearfar.data import DataError, DataNotFoundError, open_dataset, open_task
 from nearfar.data.decode import BadImageError, decode, fit, load
-from nearfar.data.items import open_items
+from nearfar.data.items import as_items, open_items
 from nearfar.data.readers.arrays import read_npz
 from nearfar.data.readers.files import locate, open_files
 
@@ -32,6 +32,70 @@ def test_every_mode_decodes_to_bytes(mode, channels):
     pixels = decode(encoded(image, "JPEG" if mode == "CMYK" else "PNG"), "x", channels=channels)
     assert pixels.shape == (4, 5, channels)
     assert pixels.dtype == np.uint8
+
+
+MODES = {  # every mode of Pillow, and how far colors or grays may be from the picture
+    **dict.fromkeys(("L", "LA", "La", "RGB", "RGBX", "RGBA", "RGBa", "CMYK", "HSV", "I", "F"), 1),
+    **dict.fromkeys(("I;16", "I;16L", "I;16B", "I;16N"), 1),
+    **dict.fromkeys(("1", "P", "PA"), 0),  # compared with what is left of the picture in this mode
+    "YCbCr": 4,
+    "LAB": 30,
+}
+CUT_OFF = {("WEBP", "I;16"), ("GIF", "I;16"), ("WEBP", "F"), ("GIF", "F"), ("PPM", "I")}
+"""Formats that Pillow writes without most of the values of a mode."""
+
+
+def picture_of_mode(mode):
+    """Return red, green, blue and nearly white squares in a mode, and what a reader should see of them."""
+    squares = np.array([[(255, 0, 0), (0, 200, 0)], [(30, 30, 240), (250, 250, 250)]], np.uint8)
+    colors = Image.fromarray(squares.repeat(8, axis=0).repeat(8, axis=1))
+    gray = colors.convert("L")
+    values = np.asarray(gray)
+    if mode == "LAB":
+        cms = pytest.importorskip("PIL.ImageCms")
+        profiles = [cms.createProfile(name) for name in ("sRGB", "LAB")]
+        return cms.profileToProfile(colors, *profiles, outputMode="LAB"), colors
+    if mode.startswith("I;16"):
+        kind = ">u2" if mode.endswith("B") else "<u2"
+        return Image.frombytes(mode, gray.size, (values.astype(kind) * 257).astype(kind).tobytes()), gray
+    if mode in ("I", "F"):
+        return Image.fromarray(values.astype(np.int32) if mode == "I" else values.astype(np.float32) / 255), gray
+    image = colors.convert({"La": "LA", "RGBa": "RGBA", "PA": "P"}.get(mode, mode)).convert(mode)
+    if mode in ("1", "P", "PA"):
+        return image, image.convert("RGB")
+    return image, gray if mode in ("L", "LA", "La") else colors
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_picture_of_every_mode_is_read_as_it_looks(mode):
+    image, seen = picture_of_mode(mode)
+    expected = np.asarray(seen.convert("RGB")).astype(int)
+    assert np.abs(as_items([image]).read(0) - expected).max() <= MODES[mode]
+    written = 0
+    for kind in ("PNG", "TIFF", "BMP", "GIF", "WEBP", "PPM", "TGA", "JPEG2000"):
+        how = {"lossless": True} if kind == "WEBP" else {}
+        try:
+            data = encoded(image, kind, **how)
+        except (OSError, KeyError, ValueError):  # it has no such mode
+            continue
+        if (kind, "I;16" if mode.startswith("I;16") else mode) not in CUT_OFF:
+            written += 1
+            assert np.abs(decode(data, kind) - expected).max() <= MODES[mode], kind
+    assert written or mode in ("La", "I;16N")
+
+
+def test_a_picture_in_memory_stays_as_it_is_and_is_turned_upright():
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    pixels = np.array([[10, 20, 30], [40, 50, 60]], np.uint8)
+    image = Image.open(io.BytesIO(encoded(Image.fromarray(pixels), exif=exif)))
+    assert as_items([image]).read(0)[..., 0].tolist() == [[40, 10], [50, 20], [60, 30]]
+    assert image.size == (3, 2)
+    wide = Image.fromarray(np.full((2, 2), 1e6, np.float32))
+    with pytest.raises(
+        DataError, match=r"^images\[0\]: cannot be read \(its pixels of 32 bits have values from 1e\+06 to"
+    ):
+        as_items([wide])
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ MOST_COLORS = 4
 """Channels of an image with colors: more are bands of a spectrum, or dyes."""
 TRANSPOSED = (5, 6, 7, 8)
 """Orientations that swap height and width."""
-GRAY_MODES = ("1", "L", "LA", "I", "I;16", "I;16B", "I;16L")
+GRAY_MODES = ("1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N", "F")
 SIXTEEN = ("PNG", "PPM")
 """Formats without 32-bit pixels. If Pillow reports such pixels in them, they are 16-bit gray."""
 IMAGE_MEMORY_BYTES = 2**26
@@ -193,6 +193,20 @@ def _opened(data: bytes, name: str) -> Iterator[Any]:
         raise BadImageError(f"{name}: cannot be decoded ({_channels_of_tiff(data) or _reason(error)})") from error
 
 
+def pixels_of(image: Any, name: str, channels: int = 3) -> NDArray[np.uint8]:
+    """Return a picture of Pillow in memory as uint8 (H, W, channels), as a file of it is decoded.
+
+    Raises
+    ------
+    BadImageError
+        If it cannot be converted, such as pixels of 32 bits in an unknown range.
+    """
+    try:
+        return _upright(image.copy(), channels)
+    except Exception as error:  # as for files
+        raise BadImageError(f"{name}: cannot be read ({_reason(error)})") from error
+
+
 def _upright(image: Any, channels: int) -> NDArray[np.uint8]:
     """Decode an opened image to (H, W, channels), turned upright."""
     from PIL import ImageOps
@@ -230,6 +244,8 @@ def _flatten(image: Any, mode: str) -> Any:
 
     if image.mode in ("I", "F"):
         image = _bytes_of_wide(image)
+    if image.mode in ("La", "RGBa"):  # whose colors are multiplied by alpha
+        image = image.convert(image.mode.upper())
     if image.mode in ("LA", "PA", "RGBA") or "transparency" in image.info:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)

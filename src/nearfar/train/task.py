@@ -170,7 +170,10 @@ def tokenized(dataset: Dataset, tokens: Tokens) -> Dataset:
     """Return a set of texts as rows of token numbers, as long as the longest text."""
     rows, cut_off = tokens.read(dataset.texts_given)
     if cut_off:
-        longer = f"{count_of(cut_off, 'text')} of {len(dataset):,} have more than the {tokens.max_tokens:,} tokens that"
+        verb = "has" if cut_off == 1 else "have"
+        longer = (
+            f"{count_of(cut_off, 'text')} of {len(dataset):,} {verb} more than the {tokens.max_tokens:,} tokens that"
+        )
         warnings.warn(f"{dataset.name}: {longer} the model takes; what follows is not read", stacklevel=2)
     return replace(dataset, kind="row", read=ArrayReader(rows), array=rows)
 

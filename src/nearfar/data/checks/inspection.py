@@ -442,7 +442,8 @@ def _on_silence(parts: Iterable[Read]) -> Iterator[str]:
     ]
     if silent:
         verb = "is" if len(silent) == 1 else "are"
-        yield f"{count_of(len(silent), 'sound')} {verb} silent ({some(silent, EXAMPLES)}): nothing distinguishes them."
+        names = some(silent, EXAMPLES)
+        yield f"{count_of(len(silent), 'sound')} {verb} silent ({names}): silent sounds of two classes are alike."
 
 
 @functools.lru_cache(maxsize=4096)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ...quoting import PATH, quoted
 from ..dataset import DataError, Dataset
+from ..decode import GRAY_MODES, pixels_of
 from .files import FolderFiles
 from .media import files_of_a_kind, source_of_files
 
@@ -48,7 +49,7 @@ def are_pictures(X: Any) -> bool:
     shape = getattr(X, "shape", ())
     if len(shape) > 1:
         return len(shape) > 2 and X.dtype == np.uint8
-    return _are_separate(X) and np.asarray(X[0]).dtype == np.uint8
+    return _are_separate(X) and (is_of_pillow(X[0]) or np.asarray(X[0]).dtype == np.uint8)
 
 
 def even(X: Any) -> Any:
@@ -73,8 +74,8 @@ def images(X: Any, labels: NDArray[np.int64] | Sequence[str], name: str = "X") -
     Parameters
     ----------
     X : array-like
-        uint8 images of shape (n, H, W) or (n, H, W, C) with C 1 or 3, a list of such images of one size, or a list of
-        paths of image files.
+        uint8 images of shape (n, H, W) or (n, H, W, C) with C 1 or 3, a list of such images or of pictures of Pillow,
+        which have one size, or a list of paths of image files.
     labels : ndarray of int64, or sequence of str, shape (n,)
         Class of each image.
     name : str
@@ -105,8 +106,17 @@ def images(X: Any, labels: NDArray[np.int64] | Sequence[str], name: str = "X") -
     return Dataset.from_array(name, pixels, labels)
 
 
+def is_of_pillow(item: Any) -> bool:
+    """Return whether an item is a picture of Pillow, whose numbers alone are not its colors."""
+    return all(hasattr(item, name) for name in ("mode", "convert", "getpixel"))
+
+
 def _stacked(name: str, X: Any) -> NDArray[Any]:
-    arrays = [np.asarray(image) for image in X]
+    if all(map(is_of_pillow, X)):
+        channels = 1 if all(image.mode in GRAY_MODES for image in X) else 3
+        arrays = [pixels_of(image, f"{name}[{i}]", channels) for i, image in enumerate(X)]
+    else:
+        arrays = [np.asarray(image) for image in X]
     shapes = list(dict.fromkeys(array.shape for array in arrays))
     if len(shapes) > 1:
         raise DataError(f"{name}: images in memory must be of one shape, got {shapes[0]} and {shapes[1]}")
