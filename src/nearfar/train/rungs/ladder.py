@@ -785,10 +785,12 @@ def _rung(
 def last_worthwhile_rung(rungs: Sequence[Rung]) -> str:
     """Return the last rung that is better by MAP@R than the best before it, by more than the chance of the splits.
 
-    The mean difference is taken on the splits that both rungs have. For a rung that trains, it must be larger than the
-    half-width of its 95% interval. A rung that trains nothing costs nothing, so that one standard error is enough. A
-    closed form is what other classes have preferred to the features as they are, and follows them unless it is worse by
-    one standard error that is corrected for the overlap.
+    The mean difference is taken on the splits that both rungs have. For a layer or a last stage that is trained, it
+    must be larger than the half-width of its 95% interval. A rung that trains nothing costs nothing, so that one
+    standard error is enough. A closed form is what other classes have preferred to the features as they are, and
+    follows them unless it is worse by one standard error that is corrected for the overlap. All weights must be better
+    by such an error: as in the choice at the end of a training, which the ladder of few photos replaces, but on several
+    splits.
 
     The others are those of random splits of these classes, and are not corrected for their overlap: for a few classes,
     a corrected interval is so wide that hardly any rung is ever chosen.
@@ -797,14 +799,16 @@ def last_worthwhile_rung(rungs: Sequence[Rung]) -> str:
     for rung in rungs[1:]:
         gains = differences(rung, best)
         mean, half = mean_and_half(gains)
-        if rung.name in UNTRAINED and len(gains) > 1:
-            needed = float(np.std(gains, ddof=1)) / float(np.sqrt(len(gains)))
-        elif np.isfinite(half):
-            needed = half
-        else:
-            needed = 0.0
+        error = float(np.std(gains, ddof=1) / np.sqrt(len(gains))) if len(gains) > 1 else 0.0
+        corrected = error * float(np.sqrt(1.0 + len(gains) * HELD_OUT_CLASSES / (1.0 - HELD_OUT_CLASSES)))
         if rung.name == "whitened" and best is rungs[rungs.index(rung) - 1]:
-            needed *= -float(np.sqrt(1.0 + len(gains) * HELD_OUT_CLASSES / (1.0 - HELD_OUT_CLASSES)))
+            needed = -corrected
+        elif rung.name == "full":
+            needed = corrected
+        elif rung.name in UNTRAINED or len(gains) == 1:
+            needed = error
+        else:
+            needed = half
         if mean > needed:
             best = rung
     return best.name
