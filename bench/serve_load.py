@@ -1,55 +1,124 @@
-"""How long `nearfar serve` takes with many clients on loopback, compared with a request without a search.
+"""How many searches a second `nearfar serve` answers, beside the bare framework, and whether its memory grows.
 
-python bench/serve_load.py --items 100000 --clients 50 --seconds 20
+python bench/serve_load.py --items 100000 --requests 10000
 
-Each client asks for the ten nearest of a random item, waits for the answer, and asks again on the same connection.
+The bare framework is Starlette on uvicorn with the same settings: it reads the same body, and answers ten items that it
+has ready. Both get the same requests, in turns, from a client in another process: each of its connections asks for the
+ten nearest of a vector, waits for the answer, and asks again. Answers a second depend on what else the machine does;
+processor time of the server per answer hardly does.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
+import os
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from nearfar.index import create, records_of
 
 DIMENSIONS = 128
-PORT = 8765
+CLUSTERED = 1000  # items in each cluster
+HEAD = (
+    b"POST /api/search?k=10 HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+)
 
 
-async def client(path: str, items: int, until: float, seed: int, taken: list[float], failed: list[int]) -> None:
-    """Ask until the time is over; `taken` collects seconds, `failed` statuses other than 200."""
-    rng = np.random.default_rng(seed)
-    reader, writer = await asyncio.open_connection("127.0.0.1", PORT)
-    while time.perf_counter() < until:
-        target = path.format(int(rng.integers(items)))
+def rows_of(items: int) -> Any:
+    """Return unit vectors in clusters, (n, d)."""
+    rng = np.random.default_rng(0)
+    centers = rng.normal(size=(max(1, items // CLUSTERED), DIMENSIONS))
+    rows = centers[np.arange(items) % len(centers)] + 0.7 * rng.normal(size=(items, DIMENSIONS))
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+
+
+def bare_app() -> Any:
+    """Return what answers without a search."""
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import JSONResponse
+    from starlette.routing import Route
+
+    one = {"name": "123456", "class": "c456", "columns": {}, "marked": None, "distance": 0.123456, "match": True}
+    answer = {"threshold": None, "distance": "cosine", "neighbors": [one] * 10}
+
+    async def search(request: Request) -> JSONResponse:
+        await request.json()
+        return JSONResponse(answer)
+
+    return Starlette(routes=[Route("/api/search", search, methods=["POST"])])
+
+
+def serve_bare() -> None:
+    """Serve it, and print the port as `nearfar serve` does."""
+    from nearfar.serve.server import config_of, listen
+
+    listener = listen("127.0.0.1", 0)
+    print(f"Serving at http://127.0.0.1:{listener.getsockname()[1]}/", file=sys.stderr, flush=True)
+    import uvicorn
+
+    uvicorn.Server(config_of(bare_app())).run(sockets=[listener])
+
+
+async def ask(port: int, requests: int, bodies: list[bytes], taken: list[float]) -> None:
+    """Ask a number of times on one connection; `taken` collects seconds."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for number in range(requests):
+        body = bodies[number % len(bodies)]
         began = time.perf_counter()
-        writer.write(f"GET {target} HTTP/1.1\r\nHost: 127.0.0.1:{PORT}\r\n\r\n".encode())
+        writer.write(HEAD % len(body) + body)
         head = await reader.readuntil(b"\r\n\r\n")
         length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
         await reader.readexactly(int(length.split(b":")[1]))
         taken.append(time.perf_counter() - began)
-        status = int(head.split(b" ")[1])
-        if status != 200:
-            failed.append(status)
+        if not head.startswith(b"HTTP/1.1 200"):
+            raise RuntimeError(head.decode())
     writer.close()
 
 
-async def measure(path: str, items: int, clients: int, seconds: float) -> str:
-    """Return one line on the answers to a path."""
+async def client(port: int, requests: int, connections: int) -> dict[str, float]:
+    """Ask on several connections at a time, and return what was measured."""
+    rng = np.random.default_rng(os.getpid())
+    rows = rng.normal(size=(200, DIMENSIONS)).round(6).tolist()
+    bodies = [json.dumps({"vector": row}).encode() for row in rows]
     taken: list[float] = []
-    failed: list[int] = []
-    until = time.perf_counter() + seconds
-    await asyncio.gather(*(client(path, items, until, seed, taken, failed) for seed in range(clients)))
-    p50, p95, p99 = 1000 * np.quantile(taken, [0.5, 0.95, 0.99])
-    rate = len(taken) / seconds
-    return f"{rate:,.0f} answers/s, p50 {p50:.0f} ms, p95 {p95:.0f} ms, p99 {p99:.0f} ms, {len(failed)} errors"
+    began = time.perf_counter()
+    each = requests // connections
+    await asyncio.gather(*(ask(port, each, bodies[k:] + bodies[:k], taken) for k in range(connections)))
+    p50, p99 = 1000 * np.quantile(taken, [0.5, 0.99])
+    return {"rate": len(taken) / (time.perf_counter() - began), "p50": p50, "p99": p99, "answers": len(taken)}
+
+
+def started(*command: str) -> tuple[subprocess.Popen[str], int]:
+    """Start a server, and return its process and its port."""
+    process = subprocess.Popen([sys.executable, *command], stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    line = process.stderr.readline()
+    return process, int(line.partition("127.0.0.1:")[2].partition("/")[0])
+
+
+def measured(process: subprocess.Popen[str], port: int, requests: int, connections: int) -> dict[str, float]:
+    """Let a client ask, and add the processor time of the server for each answer, in milliseconds."""
+    before = processor_seconds(process.pid)
+    words = [sys.executable, __file__, "--client", str(port), "--requests", str(requests)]
+    words += ["--connections", str(connections)]
+    found: dict[str, float] = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+    return found | {"processor": 1000 * (processor_seconds(process.pid) - before) / found["answers"]}
+
+
+def processor_seconds(process: int) -> float:
+    """Return the processor time of a process until now."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def memory(process: int) -> float:
@@ -62,29 +131,61 @@ def main() -> None:
     """Make an index, serve it, and print what is measured."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--items", type=int, default=100_000)
-    parser.add_argument("--clients", type=int, default=50)
-    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--requests", type=int, default=10_000)
+    parser.add_argument("--connections", type=int, default=16)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--exact", action="store_true", help="search without a graph")
+    parser.add_argument("--client", type=int, default=0, help=argparse.SUPPRESS)
+    parser.add_argument("--bare", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    rng = np.random.default_rng(0)
-    rows = rng.normal(size=(given.items, DIMENSIONS)).astype(np.float32)
+    if given.client:
+        print(json.dumps(asyncio.run(client(given.client, given.requests, given.connections))))
+        return
+    if given.bare:
+        serve_bare()
+        return
     with tempfile.TemporaryDirectory() as folder:
         file = f"{folder}/x.index"
         labels = [f"c{k % 1000}" for k in range(given.items)]
-        create(file, records_of(rows, [str(k) for k in range(given.items)], labels=labels)).close()
-        command = [sys.executable, "-m", "nearfar", "serve", file, "--port", str(PORT)]
-        with subprocess.Popen(command, stderr=subprocess.PIPE) as server:
-            try:
-                assert server.stderr is not None
-                server.stderr.readline()
-                time.sleep(3)
-                asyncio.run(measure("/api/neighbors?name={}&k=10", given.items, 4, 2))
-                before = memory(server.pid)
-                print("network:", asyncio.run(measure("/health", given.items, given.clients, 5)))
-                found = asyncio.run(measure("/api/neighbors?name={}&k=10", given.items, given.clients, given.seconds))
-                print("neighbors:", found)
-                print(f"memory: {before:.0f} MB before, {memory(server.pid):.0f} MB after")
-            finally:
-                server.terminate()
+        with create(
+            file, records_of(rows_of(given.items), [str(k) for k in range(given.items)], labels=labels)
+        ) as store:
+            if not given.exact:
+                store.build()  # type: ignore[attr-defined]  # a file has a graph
+        servers = {
+            "bare framework": started(__file__, "--bare"),
+            "nearfar": started("-m", "nearfar", "serve", file, "--port", "0"),
+        }
+        try:
+            rounds: dict[str, list[dict[str, float]]] = {name: [] for name in servers}
+            each = given.requests // given.rounds
+            for process, port in servers.values():
+                measured(process, port, 2 * given.connections, given.connections)  # what is made once
+            process = servers["nearfar"][0]
+            kept = [memory(process.pid)]
+            for _ in range(given.rounds):
+                for name, (other, port) in servers.items():
+                    rounds[name].append(measured(other, port, each, given.connections))
+                kept.append(memory(process.pid))
+            medians = {
+                name: {key: statistics.median(one[key] for one in found) for key in found[0]}
+                for name, found in rounds.items()
+            }
+            for name, found in medians.items():
+                print(
+                    f"{name}: {found['rate']:,.0f} answers/s, p50 {found['p50']:.1f} ms, p99 {found['p99']:.1f} ms, "
+                    f"{found['processor']:.2f} ms of the processor for each"
+                )
+            rates = [
+                ours["rate"] / bare["rate"]
+                for ours, bare in zip(rounds["nearfar"], rounds["bare framework"], strict=True)
+            ]
+            print(f"answers/s beside the bare framework: {', '.join(f'{rate:.2f}' for rate in rates)}")
+            print(f"memory, MB, every {each:,} requests: {', '.join(f'{one:.0f}' for one in kept)}")
+        finally:
+            for process, _ in servers.values():
+                process.terminate()
+                process.wait(30)
 
 
 if __name__ == "__main__":
