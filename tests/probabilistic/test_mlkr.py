@@ -2,6 +2,7 @@
 
 import tracemalloc
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,12 +13,14 @@ from sklearn.model_selection import cross_val_score
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 
-from nearfar import MLKR
+import nearfar
 from nearfar.probabilistic.neighborhood.mlkr import regression
 from nearfar.probabilistic.neighborhood.mlkr.regression import leave_one_out_error
 from tests.finite_differences import derivative_along
 from tests.learners import fit
 from tests.references import mlkr as loops
+
+MLKR = partial(nearfar.MLKR, reg=0.0)  # as in the paper
 
 
 def problem(n=40, d=4, k=3, m=1, seed=0):
@@ -228,3 +231,23 @@ def test_score_is_the_share_of_the_variance_that_is_explained():
     error = sum((loops.prediction(X, y, L, i)[1] - y[i]) ** 2 for i in range(40))
     assert learner.score(X, y) == pytest.approx(1 - error / np.sum((y - y.mean()) ** 2))
     assert fit(MLKR(max_iter=20), X, y).score(X, y) > 0
+
+
+@pytest.mark.parametrize("settings", [{}, {"n_components": 2, "init": "pca"}])
+def test_regularization_widens_the_kernel_in_units_of_the_targets(settings):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 6))
+    y = X[:, 0] + rng.normal(size=60)
+    C, spread = np.cov(X.T, ddof=0), 60 * np.var(y)
+    learner = fit(nearfar.MLKR(reg=0.02, tol=1e-12, **settings), X, y)
+    L = learner.components_
+
+    def objective(L):
+        return leave_one_out_error(L, X, (y - y.mean())[:, None])[0] + 0.02 * spread * np.trace(L @ C @ L.T)
+
+    assert_allclose(learner.objective_, objective(L), rtol=1e-8)
+    for direction in rng.normal(size=(3, *L.shape)):
+        assert abs(derivative_along(objective, L, direction)) < 1e-3 * spread
+    assert np.trace(L @ C @ L.T) < np.trace((K := fit(MLKR(**settings), X, y).components_) @ C @ K.T) / 2
+    other = fit(nearfar.MLKR(reg=0.02, tol=1e-12, **settings), X, 100 * y + 7).components_
+    assert_allclose(pdist(X @ other.T), pdist(X @ L.T), rtol=1e-2, atol=1e-2)

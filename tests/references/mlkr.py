@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+SETTINGS = {"reg": 0.0}
 TOLERANCE = 1e-4
 EXCEPTIONS = {
     "label names": "targets are numbers, and other numbers are other targets",

@@ -528,6 +528,7 @@ class MLKR(LabelLearner):
         return nearfar.MLKR(
             self.n_components,
             init="pca" if isinstance(self.init, str) and self.init == "auto" else self.init,
+            reg=0,
             max_iter=self.max_iter,
             tol=self.tol or 1e-9,
             verbose=self.verbose,
