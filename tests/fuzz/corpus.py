@@ -202,6 +202,7 @@ def make(folder: Path) -> None:
         command("fit", "rows.csv", "RCA", "--out", "learner.safetensors", "--quiet")
         command("fit", "rows.csv", "Autoencoder(max_iter=2)", "--out", "network.safetensors", "--quiet")
         command("embed", "learner.safetensors", "rows.npz", "--out", "embedded", "--part-size", "10")
+        command("embed", "learner.safetensors", "rows.npz", "--out", "rows.faiss")
         command("index", "rows.npz", "--out", "rows.index")
         command("index", "run", "rows.csv", "--out", "run.index")
         changed_index()

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import nearfar.index
-from nearfar.index import Index, blob_file, create, lance_store, milvus_store, records_of
+from nearfar.index import Index, blob_file, create, from_frame, lance_store, milvus_store, records_of, to_frame
 from nearfar.labels import text_array
 
 from ..commands import run
@@ -798,3 +798,32 @@ def test_a_folder_of_something_else_is_no_index(tmp_path, capsys, monkeypatch):
     np.save("query.npy", [[1.0]])
     code, _, err = run(capsys, monkeypatch, "search", "x.index", "query.npy")
     assert (code, err) == (2, "nearfar: x.index is a folder, but no collection of nearfar; `nearfar index` makes one\n")
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "arrow"])
+def test_a_collection_becomes_a_frame_and_the_frame_the_same_collection(uri, library):
+    pytest.importorskip({"arrow": "pyarrow"}.get(library, library))
+    items = records(["b", "a", "c"], columns={"price": [3, np.nan, 5], "shop": ["x", "", "z"]}, labels=["u", "", "v"])
+    store = create(uri, items)
+    frame = to_frame(store, where="price > 2", library=library)
+    columns = frame.reset_index() if library == "pandas" else frame
+    assert set(columns.columns if library != "arrow" else columns.column_names) == {"name", "label", "price", "shop"}
+    found = to_frame(store, embeddings=True, library=library)
+    again = from_frame(found)
+    order = [again.names.tolist().index(name) for name in items.names]
+    np.testing.assert_allclose(again.embeddings[order], items.embeddings, atol=1e-6)
+    assert again.labels[order].tolist() == items.labels.tolist()
+    assert again.columns["shop"][order].tolist() == ["x", "", "z"]
+    np.testing.assert_array_equal(again.columns["price"][order], items.columns["price"])
+    memory = Index(items.embeddings, names=items.names, labels=items.labels, columns=items.columns)
+    assert len(to_frame(memory, where="price > 2", library=library)) == len(frame) == 2
+
+
+def test_frames_without_names_or_embeddings_are_one_line():
+    pd = pytest.importorskip("pandas")
+    with pytest.raises(ValueError, match=r"frame: has no column 'name' and no index with names; it has price"):
+        from_frame(pd.DataFrame({"price": [1.0]}), [[0.0]])
+    with pytest.raises(ValueError, match=r"embeddings: the frame has no column 'embedding'; it has name"):
+        from_frame(pd.DataFrame({"name": ["a"]}))
+    with pytest.raises(ValueError, match=r"library: expected pandas, polars or arrow, got 'dask'"):
+        to_frame(Index([[0.0]], names=["a"]), library="dask")

@@ -5,6 +5,8 @@ import pytest
 
 import nearfar
 from nearfar.data import open_items
+from nearfar.data.items import embedding_rows
+from nearfar.models.embedded import recorded_distance
 
 from ..commands import run
 from ..learners import LEARNERS, data, fitted
@@ -186,3 +188,28 @@ def test_an_encoder_is_served(clip, photos, tmp_path, capsys, monkeypatch):
     app = open_app(file, run=None, wrong=tmp_path / "x.csv", hosts=["127.0.0.1"], token="")
     about = client(app, base_url="http://127.0.0.1").get("/api/about").json()
     assert (about["images"], about["text"], about["rows"]) == (True, True, False)
+
+
+@pytest.mark.parametrize("distance", ["cosine", "euclidean"])
+@pytest.mark.parametrize("ending", ["npz", "parquet", "faiss"])
+def test_embeddings_keep_names_labels_and_distance_in_every_file(tmp_path, ending, distance, capsys, monkeypatch):
+    X, y = data()
+    names = [f"item {i}" for i in range(len(X))]
+    np.savez(tmp_path / "rows.npz", X=X, y=[f"class {label}" for label in y], names=names)
+    learner = nearfar.RCA().fit(X, y).set_distance(distance)
+    learner.save(tmp_path / "rca.safetensors")
+    out = tmp_path / f"out.{ending}"
+    words = ["embed", tmp_path / "rca.safetensors", tmp_path / "rows.npz", "-o", out]
+    code, said, err = run(capsys, monkeypatch, *words)
+    assert (code, said.count(f"{len(X)} embeddings of")) == (0, 1), err
+    items = open_items(out)
+    assert list(items.names) == names
+    assert [items.classes[label] for label in items.labels] == [f"class {label}" for label in y]
+    assert recorded_distance(out) == distance
+    expected = learner.transform(X)
+    if ending == "faiss" and distance == "cosine":
+        expected = expected / np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(embedding_rows(items, out), expected, atol=1e-5)
+    code, _, err = run(capsys, monkeypatch, *words)
+    assert code == 2
+    assert "exists" in err

@@ -41,7 +41,8 @@ def embed(
         The folder of a run, a learner saved as .safetensors, or a pretrained encoder such as timm:NAME or
         transformers:FOLDER.
     out
-        An .npz to write: embeddings (n, d), labels (n,), classes, names, and the distance for comparing them. Or a
+        An .npz to write: embeddings (n, d), labels (n,), classes, names, and the distance for comparing them; a
+        .parquet with the same; or a .faiss, with names and labels in a .csv next to it. Or a
         folder: parts in Parquet (needs the extra tables), each of which is complete or not there.
     shard
         Write only these parts: 3/16 is every sixteenth, from the third on. Start such a command for each of 1/16 to
@@ -56,7 +57,7 @@ def embed(
     """
     from ..workflows.embedding import embed as embed_into
 
-    if out.suffix == ".npz":
+    if out.suffix in (".npz", ".parquet", ".faiss"):
         check_out(out, overwrite=overwrite)
     if dims is not None and dims < 1:
         raise ValueError(f"--dims: expected 1 or more, got {dims}")

@@ -183,6 +183,17 @@ READERS = (
         embeddings=True,
     ),
     Reader(
+        name="faiss",
+        words="a .faiss",
+        shown="`rows.faiss`",
+        about="a flat index of faiss, with a table next to it, `rows.names.csv`: a row per vector with `name` and "
+        "optionally `label`. faiss itself is not needed",
+        opens="data.readers.faiss_files.read_faiss",
+        endings=(".faiss",),
+        settings=("skip_bad",),
+        embeddings=True,
+    ),
+    Reader(
         name="digits",
         words="digits",
         shown="`digits`",

@@ -14,23 +14,22 @@ import numpy as np
 from ..data import Dataset
 from ..data.checks.training_items import unseen
 from ..data.dataset import UNKNOWN_CLASS, some
-from ..data.items import embedding_rows, flat_rows, left_out, named_by_paths, root_of
+from ..data.items import embedding_rows, flat_rows, left_out
 from ..data.open import match_classes, of_classes, open_source, queries_and_documents, read_levels, same_classes
-from ..data.readers.arrays import UNNAMED, read_arrays, read_gallery
+from ..data.readers.arrays import read_arrays, read_gallery
 from ..data.readers.manifest import read_columns
 from ..data.readers.texts import text_items
 from ..data.table_columns import names_table
 from ..estimators.fitted import named_columns, nameless
-from ..io.atomic_files import atomic_write
 from ..io.formats import is_table
 from ..io.part_files import holds_parts, read_manifest
 from ..io.sources import MODELS, SourceKind, kind_of, name_of
-from ..labels import narrow_texts
 from ..numerics.distances import DISTANCES
 from ..numerics.types import AnyArray, Ints
 from ..quoting import count_of, quoted
 from .loading import load
 from .model import Model, encoded_for, open_for
+from .written import write_embeddings, written_distance
 
 LISTED = re.compile(r".*\[\d+\]")  # the name of a number in a column of lists, such as embedding[0]
 
@@ -307,6 +306,8 @@ def recorded(file: Path, key: str) -> str:
             return str(getattr(read_manifest(file), key, ""))
         except ValueError:  # reading the rows will raise the error
             return ""
+    if key == "distance" and file.suffix in (".parquet", ".faiss"):
+        return written_distance(file)
     if file.suffix != ".npz":
         return ""
     try:
@@ -326,7 +327,7 @@ def embed_to(
     texts: bool = False,
     skip_bad: bool = False,
 ) -> Embedded:
-    """Embed data, or the texts of pairs, and write an .npz with embeddings, labels, classes, names and distance.
+    """Embed data, or the texts of pairs, and write a file with embeddings, labels, names and distance.
 
     Parameters
     ----------
@@ -335,7 +336,7 @@ def embed_to(
     data : str
         The items, as for `nearfar.data.open_items`.
     out : str or path
-        The .npz to write, completely or not at all.
+        The .npz, .parquet or .faiss to write, as in `write_embeddings`.
     label, name : str, optional
         Columns of the classes and of the names of the rows of a table.
     dims : int, optional
@@ -361,20 +362,7 @@ def embed_to(
         if not 1 <= dims <= embeddings.shape[1]:
             raise ValueError(f"dims: expected 1 to {embeddings.shape[1]}, the number of dimensions, got {dims}")
         embeddings = embeddings[:, :dims]
-    about: dict[str, Any] = {
-        "labels": dataset.labels,
-        "classes": narrow_texts(dataset.classes, "classes"),
-        "names": narrow_texts(dataset.names, "names"),
-        "distance": model.distance,
-    }
-    if dataset.unnamed:
-        about[UNNAMED] = True
-    if dataset.groups is not None:
-        about["groups"] = narrow_texts(dataset.groups, "groups")
-    if named_by_paths(dataset, data):  # for reports, which show the images
-        about["folder"] = str(root_of(data).absolute())
-    with atomic_write(out) as file:
-        np.savez_compressed(file, embeddings=embeddings, **about)
+    write_embeddings(out, dataset, embeddings, model.distance, data=data)
     return Embedded(dataset, embeddings, model.distance, model)
 
 

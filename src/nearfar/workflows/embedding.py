@@ -12,6 +12,7 @@ from ..io.part_files import missing_note
 from ..io.sources import kind_by_name
 from ..models.embedded import Embedded, embed_to
 from ..models.embedding_in_parts import PART_SIZE, PartsWritten, embed_in_parts
+from ..models.written import FILES
 from ..quoting import count_of
 
 
@@ -43,7 +44,8 @@ def embed(
         The items, as for `nearfar.data.open_items`. Rows of an `.npy` and folders of embeddings are read part by part;
         of other data, names and labels stay in memory, and so do rows, texts and small images.
     out : str or path
-        An .npz, or a folder, which is made if it does not exist. Everything that reads the .npz also reads the folder.
+        An .npz, a .parquet or a .faiss (`nearfar.models.written`), or a folder, which is made if it does not exist.
+        Everything that reads the .npz also reads the others.
     shard : str
         Which parts are written: "3/16" is every sixteenth, from the third on. By default, all.
     part_size : int
@@ -99,14 +101,16 @@ def embed(
     """
     path = Path(out)
     how: dict[str, Any] = {"label": label, "name": name, "dims": dims, "texts": texts, "skip_bad": skip_bad}
-    if path.suffix == ".npz":
+    if path.suffix in FILES:
         if shard or part_size != PART_SIZE:
             raise ValueError(f"out: {path} is one file; shard= and part_size= need a folder, such as {path.stem}/")
         if path.exists() and not overwrite:
             raise ValueError(f"out: {path} exists; replace it with overwrite=True")
         return f"{path}: {_about_file(embed_to(model, data, path, **how))}"
     if kind_by_name(path) is not None:  # commands would take a folder of such a name for something else
-        raise ValueError(f"out: {path}: expected a file that ends in .npz, or a folder such as {path.stem}/")
+        raise ValueError(
+            f"out: {path}: expected a file that ends in .npz, .parquet or .faiss, or a folder such as {path.stem}/"
+        )
     written = embed_in_parts(model, data, path, shard=shard, part_size=part_size, overwrite=overwrite, **how)
     return f"{path}: {_about_parts(written, shard)}"
 
