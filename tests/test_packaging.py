@@ -80,3 +80,41 @@ def test_one_line_installs_what_the_first_commands_use():
     needed = {PACKAGES[package] for command in used for package in NEEDS.get(command, ())} | {PACKAGES["timm"]}
     assert used == ["train", "report", "index", "serve"]
     assert needed <= brought
+
+
+def test_the_recipe_of_conda_has_the_version_and_the_dependencies_of_the_project():
+    recipe = (ROOT / "conda" / "meta.yaml").read_text()
+    assert f'version = "{nearfar.__version__}"' in recipe
+    run = re.search(r"  run:\n(.*?)\n\n", recipe, re.S)[1]
+    listed = dict(line.removeprefix("    - ").split(" >=") for line in run.splitlines())
+    python = PROJECT["project"]["requires-python"].removeprefix(">=")
+    assert listed.pop("python") == python
+    assert listed == dict(line.split(">=") for line in PROJECT["project"]["dependencies"])
+    command, function = next(iter(PROJECT["project"]["scripts"].items()))
+    assert f"    - {command} = {function}\n" in recipe
+    assert f"license: {PROJECT['project']['license']}\n" in recipe
+
+
+def test_the_image_has_what_it_copies_and_runs_as_a_user():
+    lines = (ROOT / "Dockerfile").read_text().replace("\\\n", " ").splitlines()
+    steps = [line.split(maxsplit=1) for line in lines if line and not line.startswith("#")]
+    assert [word for word, _ in steps if word not in ("ARG", "COPY", "RUN")] == [
+        "FROM",
+        "USER",
+        "WORKDIR",
+        "ENTRYPOINT",
+        "CMD",
+    ]
+    base = dict(steps)["FROM"]
+    python = re.fullmatch(r"python:(3\.\d+)-slim", base)[1]  # a tag that names its version
+    assert f"Programming Language :: Python :: {python}" in PROJECT["project"]["classifiers"]
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    for word, rest in steps:
+        if word == "COPY":
+            for source in rest.split()[:-1]:
+                assert (ROOT / source).exists()
+                assert f"!{source}" in ignored
+        if word == "RUN":
+            assert "--no-cache-dir" in rest
+            extras = set(re.findall(r"nearfar\[([\w,]+)\]", rest)[0].split(","))
+            assert extras <= set(PROJECT["project"]["optional-dependencies"])

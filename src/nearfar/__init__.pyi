@@ -20,6 +20,7 @@ from .deep.losses.center_triplet import CenterTripletLoss as CenterTripletLoss
 from .deep.losses.circle import CircleLoss as CircleLoss
 from .deep.losses.contrastive import ContrastiveLoss as ContrastiveLoss
 from .deep.losses.cross_entropy_head import CrossEntropyHead as CrossEntropyHead
+from .deep.losses.decoupled_contrastive import DecoupledContrastiveLoss as DecoupledContrastiveLoss
 from .deep.losses.deep_fisher import DeepFisherLoss as DeepFisherLoss
 from .deep.losses.facility_location import FacilityLocationLoss as FacilityLocationLoss
 from .deep.losses.fast_ap import FastAPLoss as FastAPLoss
@@ -53,6 +54,7 @@ from .deep.losses.proxy_nca import ProxyNCALoss as ProxyNCALoss
 from .deep.losses.proxy_nca_plus_plus import ProxyNCAPlusPlusLoss as ProxyNCAPlusPlusLoss
 from .deep.losses.ranked_list import RankedListLoss as RankedListLoss
 from .deep.losses.recall_at_k import RecallAtKLoss as RecallAtKLoss
+from .deep.losses.selectively_contrastive import SelectivelyContrastiveLoss as SelectivelyContrastiveLoss
 from .deep.losses.sig_lip import SigLIPLoss as SigLIPLoss
 from .deep.losses.smooth_ap import SmoothAPLoss as SmoothAPLoss
 from .deep.losses.snr_contrastive import SNRContrastiveLoss as SNRContrastiveLoss
@@ -108,6 +110,7 @@ from .deep.regularizers.jmmd import JMMD as JMMD
 from .deep.regularizers.jrs import JRS as JRS
 from .deep.regularizers.regular_face import RegularFace as RegularFace
 from .deep.regularizers.sparse_centers import SparseCenters as SparseCenters
+from .deep.regularizers.spherical_constraint import SphericalConstraint as SphericalConstraint
 from .deep.samplers.class_ratio import ClassRatioSampler as ClassRatioSampler
 from .deep.samplers.clusters import ClusterSampler as ClusterSampler
 from .deep.samplers.episodes import EpisodeSampler as EpisodeSampler

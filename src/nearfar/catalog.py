@@ -219,6 +219,8 @@ METHODS = tuple(Method(*row) for row in (
     # Beyond the founding documents
     ("SupConLoss", "deep/losses/sup_con", "loss", "rows", "Khosla 2020", "-"),
     ("NTXentLoss", "deep/losses/nt_xent", "loss", "rows", "Chen 2020", "-"),
+    ("DecoupledContrastiveLoss", "deep/losses/decoupled_contrastive", "loss", "rows", "Yeh 2022", "-"),
+    ("SelectivelyContrastiveLoss", "deep/losses/selectively_contrastive", "loss", "rows", "Xuan 2020", "-"),
     ("SigLIPLoss", "deep/losses/sig_lip", "loss", "rows", "Zhai 2023", "-"),
     ("VICRegLoss", "deep/losses/vicreg", "loss", "rows", "Bardes 2022", "-"),
     ("MultiSimilarityLoss", "deep/losses/multi_similarity", "loss", "rows", "Wang 2019", "-"),
@@ -256,6 +258,7 @@ METHODS = tuple(Method(*row) for row in (
     ("CenterInvariance", "deep/regularizers/center_invariance", "regularizer", "set", "Wu 2017", "-"),
     ("CenterNorms", "deep/regularizers/center_norms", "regularizer", "set", "Musgrave 2020", "-"),
     ("RegularFace", "deep/regularizers/regular_face", "regularizer", "set", "Zhao 2019", "-"),
+    ("SphericalConstraint", "deep/regularizers/spherical_constraint", "regularizer", "set", "Zhang 2020", "-"),
     ("HORDE", "deep/regularizers/horde", "regularizer", "set", "Jacob 2019", "-", {"embedding_dim": 5}),
 ))
 # fmt: on

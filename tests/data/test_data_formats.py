@@ -1,5 +1,6 @@
 """Folders, manifests, arrays and Omniglot archives, good and bad."""
 
+import base64
 import csv
 import gzip
 import io
@@ -9,6 +10,7 @@ import re
 import sys
 import warnings
 import zipfile
+import zlib
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from PIL import Image
 from nearfar.data import DataError, DataNotFoundError, image_formats, open_dataset, open_task
 from nearfar.data.items import open_items
 from nearfar.data.readers.arrays import read_gallery
+from nearfar.workflows import add_to_samples
 
 from .conftest import class_folders, png, write, zipped
 
@@ -1157,3 +1160,55 @@ def test_files_are_found_in_another_form_of_unicode(tmp_path, skip_bad):
     manifest(tmp_path, "path,label\n\u00e9t\u00e9/1.png,a\nplain/0.png,b\n")
     with pytest.raises(DataError, match="1 of 2 images do not exist"):
         open_dataset(tmp_path / "m.csv")
+
+
+@pytest.fixture
+def exported(tmp_path):
+    """A folder as FiftyOne exports it."""
+    (tmp_path / "data").mkdir()
+    samples = []
+    for number, name in enumerate("aabbcc"):
+        Image.new("RGB", (6, 4), (40 * number, 0, 0)).save(tmp_path / "data" / f"{number}.png")
+        label = {"_id": {"$oid": "0"}, "_cls": "Classification", "label": name}
+        tags = ["train" if name != "c" else "test", "checked"]
+        samples.append(
+            {"_id": {}, "filepath": f"data/{number}.png", "tags": tags, "ground_truth": label, "other": name}
+        )
+    (tmp_path / "samples.json").write_text(json.dumps({"samples": samples}))
+    (tmp_path / "metadata.json").write_text(json.dumps({"sample_fields": [{"name": "filepath"}]}))
+    return tmp_path
+
+
+def test_an_export_of_fiftyone_has_classes_and_split_and_takes_embeddings_and_tags_back(exported):
+    task = open_task(str(exported))
+    assert task.test.names == ("data/4.png", "data/5.png")
+    assert task.test.read(0).shape == (4, 6, 3)
+    items = open_dataset(str(exported), label="other")
+    assert [items.classes[label] for label in items.labels] == list("aabbcc")
+    before = json.loads((exported / "samples.json").read_text())["samples"]
+    rows = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
+    for _ in range(2):  # a second time, the same fields and tags
+        chosen = {"suspect": [items.names[1]], "duplicate": items.names[2:4]}
+        add_to_samples(exported, items.names, embeddings=rows, tags=chosen)
+    found = json.loads((exported / "samples.json").read_text())["samples"]
+    for number, (sample, old) in enumerate(zip(found, before, strict=True)):
+        content = zlib.decompress(base64.b64decode(sample.pop("embedding")["$binary"]["base64"]))
+        np.testing.assert_array_equal(np.load(io.BytesIO(content)), rows[number])
+        added = {1: ["suspect"], 2: ["duplicate"], 3: ["duplicate"]}.get(number, [])
+        assert sample.pop("tags") == [*old.pop("tags"), *added]
+        assert sample == old
+    fields = json.loads((exported / "metadata.json").read_text())["sample_fields"]
+    assert [field["name"] for field in fields] == ["filepath", "embedding"]
+    with pytest.raises(ValueError, match=r"tags: suspect: .* has no sample 'data/9\.png'"):
+        add_to_samples(exported, items.names, tags={"suspect": ["data/9.png"]})
+
+
+def test_an_export_of_fiftyone_that_lacks_something_is_one_line(exported):
+    with pytest.raises(DataError, match=r"the field 'kind' of 'data/0\.png' has no label; .* it has filepath, tags"):
+        open_dataset(str(exported), label="kind")
+    (exported / "data" / "3.png").unlink()
+    with pytest.raises(DataError, match=r"1 of 6 images do not exist: data/3\.png"):
+        open_dataset(str(exported))
+    (exported / "samples.json").write_text('{"samples": [{"tags": []}]}')
+    with pytest.raises(DataError, match=r"sample 1 has no filepath"):
+        open_dataset(str(exported))

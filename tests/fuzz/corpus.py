@@ -118,6 +118,15 @@ def archives(folder: Path) -> None:
     with zipfile.ZipFile(folder / "characters.zip", "w") as archive:
         for number, file in enumerate(files[:4]):
             archive.write(file, f"images/Latin/character{number % 2:02}/{number:04}_01.png")
+    exported = folder / "exported"
+    (exported / "data").mkdir(parents=True)
+    samples = []
+    for number, file in enumerate(files[:4]):
+        (exported / "data" / f"{number}.png").write_bytes(file.read_bytes())
+        label = {"_cls": "Classification", "label": file.parent.name}
+        samples.append({"filepath": f"data/{number}.png", "tags": ["train"], "ground_truth": label})
+    (exported / "samples.json").write_text(json.dumps({"samples": samples}))
+    (exported / "metadata.json").write_text(json.dumps({"name": "x", "sample_fields": {"filepath": "StringField"}}))
     (folder / "saved").mkdir()
     table = pa.table({"image": [file.read_bytes() for file in files], "label": [file.parent.name for file in files]})
     with pa.OSFile(str(folder / "saved" / "data.arrow"), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as stream:

@@ -38,6 +38,7 @@ def test_indexes_of_faiss_are_read_with_their_ids_or_refused_by_their_kind(tmp_p
         mapped.add_with_ids(ROWS, np.arange(7) * 10)
         faiss.write_index(mapped, str(path))
         rows, ids, distance = read_flat(path)
+        assert ids is not None
         assert (ids.tolist(), distance) == ([0, 10, 20, 30, 40, 50, 60], "cosine")
         np.testing.assert_array_equal(rows, ROWS)
     assert open_items(path).names == ("0", "10", "20", "30", "40", "50", "60")

@@ -13,11 +13,11 @@ from __future__ import annotations
 import os
 import struct
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
-from ..numerics.types import AnyArray, Array, Ints
+from ..numerics.types import AnyArray, Ints
 from .untrusted import read_file
 
 HEAD = struct.Struct("<4siqqq?i")
@@ -39,7 +39,7 @@ def names_beside(path: str | os.PathLike[str]) -> Path:
     return Path(path).with_suffix(".names.csv")
 
 
-def read_flat(path: Path) -> tuple[Array, Ints | None, str]:
+def read_flat(path: Path) -> tuple[AnyArray, Ints | None, str]:
     """Return the vectors (n, d) of a flat index, their ids, if any, and the distance that it ranks by.
 
     Raises
@@ -77,7 +77,7 @@ def _head(content: bytes, place: int) -> tuple[bytes, int, int, int]:
     return kind, d, metric, place + HEAD.size
 
 
-def _flat(content: bytes, place: int) -> tuple[Array, int, int]:
+def _flat(content: bytes, place: int) -> tuple[AnyArray, int, int]:
     """Return the vectors and the metric of the flat index at a place, and the place after it."""
     kind, d, metric, place = _head(content, place)
     if kind not in FLAT:
@@ -89,7 +89,7 @@ def _flat(content: bytes, place: int) -> tuple[Array, int, int]:
     return rows, metric, place + SIZE.size + 4 * count
 
 
-def _unpacked(fields: struct.Struct, content: bytes, place: int) -> tuple[int, ...] | tuple[bytes, ...]:
+def _unpacked(fields: struct.Struct, content: bytes, place: int) -> tuple[Any, ...]:
     if place + fields.size > len(content):
         raise ValueError("it ends too early; it is damaged")
     return fields.unpack_from(content, place)

@@ -148,6 +148,19 @@ READERS = (
         columns=True,
     ),
     Reader(
+        name="FiftyOne",
+        words="a folder of FiftyOne",
+        shown="a folder that FiftyOne exported as `FiftyOneDataset`",
+        about="its images; `ground_truth`, or the field that `--label` names, has the classes, and the tags train, "
+        "validation and test are the split",
+        opens="data.readers.fiftyone.read_fiftyone",
+        items="data.readers.fiftyone.items_in_fiftyone",
+        folders=True,
+        recognizes="data.readers.fiftyone.is_of_fiftyone",
+        settings=("label", *READ_IMAGES),
+        columns=True,
+    ),
+    Reader(
         name="folder of embeddings",
         words="a folder of embeddings",
         shown="`embedded/`",

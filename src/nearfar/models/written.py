@@ -15,6 +15,7 @@ from ..extras import require
 from ..io.atomic_files import atomic_write
 from ..io.cells import write_table
 from ..io.faiss_file import names_beside, read_flat, write_flat
+from ..labels import narrow_texts
 from ..numerics.types import AnyArray
 
 FILES = (".npz", ".parquet", ".faiss")
@@ -91,14 +92,14 @@ def _labels(items: Dataset) -> list[str] | None:
 def _write_npz(path: Path, items: Dataset, rows: AnyArray, distance: str, data: str) -> None:
     about = {
         "labels": items.labels,
-        "classes": np.asarray(items.classes, dtype=np.str_),
-        "names": np.asarray(items.names, dtype=np.str_),
+        "classes": narrow_texts(items.classes, "classes"),
+        "names": narrow_texts(items.names, "names"),
         "distance": np.asarray(distance),
     }
     if items.unnamed:
         about[UNNAMED] = np.asarray(True)
     if items.groups is not None:
-        about["groups"] = items.groups
+        about["groups"] = narrow_texts(items.groups, "groups")
     if data and named_by_paths(items, data):  # for reports, which show the images
         about["folder"] = np.asarray(str(root_of(data).absolute()))
     with atomic_write(path) as file:

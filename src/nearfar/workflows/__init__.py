@@ -12,6 +12,7 @@ from ..lazy_names import lazy_name
 
 HOMES = {
     "adapt": "adapting",
+    "add_to_samples": "exported_samples",
     "compare": "comparing",
     "describe": "listing",
     "diagnosis": "diagnosing",
