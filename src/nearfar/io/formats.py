@@ -151,7 +151,7 @@ READERS = (
         name="FiftyOne",
         words="a folder of FiftyOne",
         shown="a folder that FiftyOne exported as `FiftyOneDataset`",
-        about="its images; `ground_truth`, or the field that `--label` names, has the classes, and the tags train, "
+        about="its images; `ground_truth`, or the field that `label=` names, has the classes, and the tags train, "
         "validation and test are the split",
         opens="data.readers.fiftyone.read_fiftyone",
         items="data.readers.fiftyone.items_in_fiftyone",
