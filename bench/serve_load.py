@@ -48,7 +48,14 @@ def bare_app() -> Any:
     from starlette.responses import JSONResponse
     from starlette.routing import Route
 
-    one = {"name": "123456", "class": "c456", "columns": {}, "marked": None, "distance": 0.123456, "match": True}
+    one: dict[str, Any] = {
+        "name": "123456",
+        "class": "c456",
+        "columns": {},
+        "marked": None,
+        "distance": 0.123456,
+        "match": True,
+    }
     answer = {"threshold": None, "distance": "cosine", "neighbors": [one] * 10}
 
     async def search(request: Request) -> JSONResponse:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -309,13 +309,14 @@ def _alone(out: Path) -> Iterator[None]:
     real = Path(os.path.realpath(out))
     if not real.exists():
         open_store(out)  # raises the error
-    try:
-        with locked(real.with_name(f".{real.name}.upgrade.lock")):
-            yield
-    except TimeoutError as error:
-        if "upgrade.lock" not in str(error):
-            raise
-        raise TimeoutError(f"{shown(out)}: another process is upgrading it; stop that first") from error
+    with ExitStack() as held:
+        try:
+            held.enter_context(locked(real.with_name(f".{real.name}.upgrade.lock")))
+        except TimeoutError as error:
+            raise TimeoutError(f"{shown(out)}: another process is upgrading it; stop that first") from error
+        except OSError as error:
+            raise OSError(f"{shown(out)}: cannot be written ({error.strerror or error})") from error
+        yield
 
 
 def _check_upgrade(store: Store, source: Path, model: Model | None) -> None:
@@ -476,12 +477,13 @@ def _former_of(store: Store, out: Path) -> Store:
 
 def _embedded_as_before(store: Store, former: Store, out: Path, names: Sequence[str]) -> AnyArray:
     """Embed items that came since an upgrade by the model from which it was."""
-    items = _items_of(store, out, model_of(former), None)
+    model = model_of(former)
+    items = _items_of(store, out, model, None)
     missing = [name for name in names if name not in items.places]
     if missing or not former.about.get("source"):
         came = f"{count_of(len(names), 'item')} came since the upgrade"
         raise ValueError(f"undo: {came}, and {some(missing or [*names], 3)} cannot be embedded; remove them first")
-    return items.embedded(model_of(former), names, former.about)
+    return items.embedded(model, names, former.about)
 
 
 def _without(records: Records) -> Records:
