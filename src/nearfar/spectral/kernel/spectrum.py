@@ -64,6 +64,9 @@ def similar_spread(A: Array, pairs: Pairs | LabelPairs) -> Array:
 class KernelSpectrumMetric(FromPairs, KernelMetric):
     """Keep the eigenvectors of a kernel, and weight each of them by how little it changes along similar pairs.
 
+    It chooses among directions that the kernel finds without labels: where these do not tell the classes apart, nearest
+    neighbors become worse than with the Euclidean distance.
+
     Parameters
     ----------
     n_components : int, optional

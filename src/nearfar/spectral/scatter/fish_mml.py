@@ -109,6 +109,9 @@ def value(P: list[Array], scatters: list[Array], C: list[list[Array]], lam2: flo
 class FISHMML(LabelSums):
     """Learn an orthogonal projection of each view that separates classes and makes the views depend on each other.
 
+    It keeps one direction less than there are classes, which is too little for nearest neighbors of a single view with
+    few classes: choose `n_components` by cross-validation.
+
     Parameters
     ----------
     n_components : int, optional

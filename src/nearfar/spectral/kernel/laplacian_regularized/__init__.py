@@ -54,6 +54,9 @@ def laplacian_regularized(
 class LaplacianRegularizedKernel(FromPairs, KernelMetric):
     """Learn a kernel matrix that keeps dissimilar pairs apart, and similar pairs and neighbors near.
 
+    It is made for clustering with few pairs: nearest neighbors of new rows are mostly worse than with the Euclidean
+    distance.
+
     Parameters
     ----------
     n_components : int, optional
