@@ -529,6 +529,17 @@ def test_no_name_loads_the_compiler_of_torch():
     assert run(load + "print('torch' in sys.modules, 'torch._dynamo' in sys.modules)") == "True False"
 
 
+NEEDLESS = ("accelerate", "matplotlib", "sklearn.metrics", "timm", "torchvision", "transformers")
+
+
+@pytest.mark.parametrize("command", ["embedding", "evaluating", "searching"])
+def test_a_command_on_a_model_imports_no_more_than_it_needs(command):
+    """The home of the command, and what loads a run: timm, transformers and the loop of a training take seconds."""
+    pytest.importorskip("torch")
+    load = f"import sys, nearfar.workflows.{command}, nearfar.train.loading\n"
+    assert run(load + f"print(sorted({set(NEEDLESS)!r} & set(sys.modules)))") == "[]"
+
+
 # files of ours that a call passes through, at most: `python tools/measure.py` lists them
 MAX_FILES = {
     "train(TrainConfig.of(data='digits', ...), out)": 82,  # eleven of them compare what is trained with cheaper models

@@ -14,7 +14,6 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
-from sklearn.metrics import roc_auc_score
 from sklearn.utils.validation import check_is_fitted
 
 from .. import catalog
@@ -407,6 +406,8 @@ class Fitted(BaseEstimator):
                     "requires y to be passed, but the target y is None; triplets and quadruplets need none"
                 )
             if holds_tuples(X, 2) and not self._matrices:
+                from sklearn.metrics import roc_auc_score  # late: it imports the plots of scikit-learn
+
                 similar = constraints.check_pair_labels(y, len(X))
                 return float(roc_auc_score(similar, self.pair_score(X)))
             labels = as_array(y, "y")

@@ -20,12 +20,13 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
+from ..deep.networks.adapters import merged
 from ..deep.networks.text_settings import Role
 from ..io import tensor_file
 from ..io.atomic_files import atomic_write
 from ..io.untrusted import parse_json
 from ..quoting import PATH, quoted, shorten
-from .config import TrainError
+from .config import TrainConfig, TrainError
 
 MARK = "nearfar checkpoint 1"
 LARGEST_SIZE = 2**31
@@ -278,3 +279,8 @@ def preserve_random_state() -> Iterator[None]:
         yield
     finally:
         set_random_state(before)
+
+
+def without_adapters(tensors: dict[str, Tensor], config: TrainConfig) -> dict[str, Tensor]:
+    """Return the weights of a network without adapters; adapters of a run are merged into them."""
+    return tensors if config.lora is None else merged(tensors, config.adapter_scale)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping
 from math import prod
 from pathlib import Path
@@ -13,12 +14,10 @@ from torch import Tensor, nn
 from ..deep.networks.embedder import Embedder
 from ..deep.networks.weights import METRIC, NETWORK
 from ..deep.networks.whiten import Whiten
-from .checkpoint import classes_of, load_tensors, shape_of, text_length_of
+from .checkpoint import classes_of, load_tensors, shape_of, text_length_of, without_adapters
 from .config import TrainConfig, TrainError
 from .network import Trainable, make_embedder, make_trainable
 from .run import Run, RunFolder, open_run
-from .scale.devices import make_accelerator
-from .state import without_adapters
 
 Network = TypeVar("Network", bound=nn.Module)
 FLAT_TRUNKS = ("mlp", "identity")  # trunks for which an image is a vector of its pixels
@@ -160,7 +159,7 @@ def _fill(module: nn.Module, tensors: dict[str, Tensor], path: Path, needed: str
 
 
 def _placed(module: Network, config: TrainConfig, about: dict[str, Any]) -> Network:
-    return laid_out(module, shape_of(about)).to(make_accelerator(config).device).eval()
+    return laid_out(module, shape_of(about)).to(device_of(config)).eval()
 
 
 def laid_out(module: Network, shape: tuple[int, ...]) -> Network:
@@ -168,3 +167,12 @@ def laid_out(module: Network, shape: tuple[int, ...]) -> Network:
     if len(shape) == 3:
         module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch declares it too narrowly
     return module
+
+
+def device_of(config: TrainConfig) -> torch.device:
+    """Return the device of a trained network: that of the process, or the processor if there is no other."""
+    if "LOCAL_RANK" not in os.environ and not torch.accelerator.is_available():
+        return torch.device("cpu")
+    from .scale.devices import make_accelerator  # for start-up time: accelerate takes 0.3 s
+
+    return make_accelerator(config).device

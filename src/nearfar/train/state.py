@@ -11,14 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from ..deep.compositions.divide_and_conquer import DivideAndConquer
-from ..deep.networks.adapters import merged
 from ..deep.networks.text_settings import pooling_of
 from ..deep.networks.transformers_trunk import IMAGE_POOLING, POOLING
 from ..deep.samplers.clusters import ClusterSampler
 from ..deep.samplers.embedded import EmbeddingSampler
 from ..quoting import count_of
 from .checkpoint import fitting, random_state, set_random_state
-from .config import TrainConfig, TrainError
+from .config import TrainError
 from .loop import Loop
 from .monitor import embed_both, from_first, refit_proxies
 from .scale.many_classes import gather_proxies, sharded_parameters
@@ -74,11 +73,6 @@ def split_weights(loop: Loop) -> tuple[dict[str, Tensor], dict[str, Any]]:
     state = loop.accelerator.get_state_dict(loop.model) | gather_proxies(loop.trainable.objective, "objective.")
     tensors = {key: value for key, value in state.items() if isinstance(value, Tensor)}
     return tensors, {key: value for key, value in state.items() if key not in tensors}
-
-
-def without_adapters(tensors: dict[str, Tensor], config: TrainConfig) -> dict[str, Tensor]:
-    """Return the weights of a network without adapters; adapters of a run are merged into them."""
-    return tensors if config.lora is None else merged(tensors, config.adapter_scale)
 
 
 def snapshot(loop: Loop, position: Position, extra: dict[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from ..deep.networks.adapters import adapter_files
 from ..deep.networks.embedder import Embedder
 from ..deep.networks.trunks import inner_place
 from ..deep.networks.weights import TRUNK
-from .checkpoint import first_weights, load_tensors, load_tree, save_tensors
+from .checkpoint import first_weights, load_tensors, load_tree, save_tensors, without_adapters
 from .config import TrainConfig, TrainError
 from .defaults import defaults_note
 from .interrupts import Interrupts
@@ -41,7 +41,6 @@ from .state import (
     restore_weights,
     snapshot,
     split_weights,
-    without_adapters,
 )
 from .task import protocol_note, training_items
 from .timing.duration import RunTimer

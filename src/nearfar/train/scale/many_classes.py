@@ -8,9 +8,9 @@ et al., 2021).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import torch
-from accelerate import Accelerator
 from torch import Tensor, nn
 
 from ...deep import distributed
@@ -20,7 +20,9 @@ from ...deep.proxies.heads import HeadLoss
 from ...deep.proxies.sampled_classes import SampledClasses
 from ...deep.proxies.sharded_classes import ShardedClasses
 from ..config import TrainConfig, TrainError
-from .devices import PLAIN
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
 
 
 def with_many_classes(objective: Sum, config: TrainConfig) -> Sum:
@@ -85,6 +87,8 @@ def check_many_classes(config: TrainConfig, accelerator: Accelerator) -> None:
     if setting is None or accelerator.num_processes == 1:
         return
     kind = accelerator.distributed_type
+    from .devices import PLAIN  # for start-up time: accelerate takes 0.3 s
+
     if kind not in PLAIN:
         raise TrainError(f"config: {setting}: does not work with {kind.value}, which shards parameters itself")
     if config.precision == "fp16":
