@@ -10,7 +10,6 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,6 +20,7 @@ from nearfar import RCA
 from nearfar.data import open_items
 from nearfar.data.blocks import open_blocks
 from nearfar.data.dataset import DataError
+from nearfar.data.table_columns import TableColumns
 from nearfar.io import atomic_files, untrusted
 from nearfar.models import embedding_in_parts
 from nearfar.models.embedded import embed_to
@@ -336,6 +336,7 @@ class Statistics:
     distance = "cosine"
     dimensions = 3
     fingerprint = "statistics"
+    table_columns = TableColumns()
 
     def embed(self, items, *, prompt=None):
         found = []
@@ -352,8 +353,7 @@ def statistics(monkeypatch):
 
 
 def test_a_folder_has_the_names_and_classes_that_the_training_has_read(statistics, tmp_path, monkeypatch):
-    settings = SimpleNamespace(label="kind", name="code")
-    monkeypatch.setattr(Statistics, "config_", settings, raising=False)
+    monkeypatch.setattr(Statistics, "table_columns", TableColumns(label="kind", name="code"))
     data = str(write(tmp_path, {"a.csv": "code,id,x,label,kind\na,1,1,u,v\nb,2,3,u,w\n"}) / "a.csv")
     embed_in_parts("timm:any", data, tmp_path / "parts")
     found = open_items(str(tmp_path / "parts"))
@@ -443,7 +443,9 @@ def test_places_that_are_no_folder_of_embeddings_are_left_alone(home, tmp_path):
     assert (tmp_path / "photos/a/1.png").is_file()
     assert not written(home, tmp_path / "hidden").missing
     for name in ("rows.npy", "rows.parquet", "rows.index", "rows.lance", "rows.csv"):
-        with pytest.raises(ValueError, match=r"expected a file that ends in .npz, or a folder such as rows/"):
+        with pytest.raises(
+            ValueError, match=r"expected a file that ends in .npz, .parquet or .faiss, or a folder such as rows/"
+        ):
             embed(home / "rca.safetensors", str(home / "rows.npz"), tmp_path / name)
     for how in ({"shard": "1/2"}, {"part_size": 5}):
         with pytest.raises(ValueError, match="is one file; shard= and part_size= need a folder, such as rows/"):
@@ -546,7 +548,11 @@ def test_progress_within_a_part_is_that_of_the_model(home, tmp_path, monkeypatch
     learner = embedding_in_parts.load(home / "rca.safetensors")
 
     class Slow:
-        takes, distance, dimensions, fingerprint = learner.takes, "cosine", 4, "slow"
+        takes = learner.takes
+        distance = "cosine"
+        dimensions = 4
+        fingerprint = "slow"
+        table_columns = TableColumns()
 
         def embed(self, items):
             for _ in counted(range(3), "embedding", 3):
