@@ -442,7 +442,7 @@ def test_places_that_are_no_folder_of_embeddings_are_left_alone(home, tmp_path):
                 written(home, tmp_path / name, overwrite=overwrite)
     assert (tmp_path / "photos/a/1.png").is_file()
     assert not written(home, tmp_path / "hidden").missing
-    for name in ("rows.npy", "rows.parquet", "rows.index", "rows.lance", "rows.csv"):
+    for name in ("rows.npy", "rows.index", "rows.lance", "rows.csv"):
         with pytest.raises(
             ValueError, match=r"expected a file that ends in .npz, .parquet or .faiss, or a folder such as rows/"
         ):
