@@ -31,10 +31,10 @@ def told(call):
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: LFDA().fit(X, y),
-        lambda: LFDA().fit_transform(X, y),
-        lambda: make_pipeline(LFDA(), KNeighborsClassifier()).fit(X, y),
-        lambda: cross_val_score(make_pipeline(LFDA(), KNeighborsClassifier()), X, y, cv=2),
+        lambda: LFDA(shrinkage=0).fit(X, y),
+        lambda: LFDA(shrinkage=0).fit_transform(X, y),
+        lambda: make_pipeline(LFDA(shrinkage=0), KNeighborsClassifier()).fit(X, y),
+        lambda: cross_val_score(make_pipeline(LFDA(shrinkage=0), KNeighborsClassifier()), X, y, cv=2),
     ],
 )
 def test_warnings_of_the_core_name_the_learner_and_point_at_the_call(call):
@@ -49,7 +49,7 @@ def test_functions_called_by_themselves_name_nobody():
 def test_learners_fitted_at_the_same_time_name_themselves():
     with warnings.catch_warnings(record=True) as said, ThreadPoolExecutor(4) as pool:
         warnings.simplefilter("always")
-        for job in [pool.submit(kind().fit, X, y) for kind in (LFDA, RCA) * 20]:
+        for job in [pool.submit(kind(shrinkage=0).fit, X, y) for kind in (LFDA, RCA) * 20]:
             job.result()
     assert sorted(str(warning.message).partition(" ")[0] for warning in said) == ["LFDA:"] * 20 + ["RCA:"] * 20
 

@@ -15,6 +15,7 @@ OF_ALL = {  # what these do with all embeddings, labeled or not, is switched off
     "CMLLoss": {"diversity": 0.0},
     "DiversityConfusion": None,
     "NPairLoss": {"reg": 0.0},
+    "SphericalConstraint": None,
     "VICRegLoss": {"variance": 0.0, "covariance": 0.0},
 }
 FRESH = {

@@ -94,7 +94,7 @@ def test_pairs_and_triplets_are_explained():
 def test_a_warning_of_halves_is_given_once():
     doubled = np.c_[X, X[:, :1]]
     with pytest.warns(UserWarning, match="LFDA") as caught:
-        explain(LFDA(), doubled, Y, n_fits=5)
+        explain(LFDA(shrinkage=0), doubled, Y, n_fits=5)
     texts = [str(one.message) for one in caught]
     assert len(texts) == 2
     assert texts[0].startswith("LFDA: the local scatter")

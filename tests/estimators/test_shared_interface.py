@@ -752,7 +752,11 @@ REFUSED = {
     "too small": (OnlineITML(), {"X": 1e-160 * X, "y": Y}, "the largest is 6.*e-160; scale the features"),
     "one feature": (DMBK(), {"X": X[:, :1], "y": Y}, "n_features=1"),
     "singular": (GMML(reg=0.0), {"X": np.c_[X, X[:, 0]], "y": Y}, "rank 4 of 5.*use reg > 0"),
-    "singular chunklets": (RCA(on_singular="raise"), {"X": np.c_[X, X[:, 0]], "y": Y}, "rank 4 of 5.*shrink"),
+    "singular chunklets": (
+        RCA(shrinkage=0, on_singular="raise"),
+        {"X": np.c_[X, X[:, 0]], "y": Y},
+        "rank 4 of 5.*shrink",
+    ),
     "no difference": (GMML(reg=0.0), {"X": np.repeat(X[:2], 3, axis=0), "y": [0, 0, 0, 1, 1, 1]}, "rank 0 of 4"),
 }
 

@@ -118,7 +118,7 @@ def test_queries_are_those_that_one_model_alone_finds(distance: str) -> None:
         (lambda items: digits(100), "noisy: has 100 items, expected the same 150 items as this model"),
         (
             lambda items: replace(items, labels=items.labels[::-1]),
-            "noisy: has other items; number 0 is 'digit 5'",
+            "noisy: has other items; number 0 is 'digit 5",
         ),
         (lambda items: replace(items, names=[*items.names[:-1], "x"]), "number 149 is 'x' of class"),
     ],

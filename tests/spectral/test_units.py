@@ -210,3 +210,31 @@ def test_a_learner_that_has_not_moved_has_not_converged(method, unit):
     learner = make(method)
     if moved(make(method), X) and not moved(learner, unit * X) and method.name not in NEAR_A_PRIOR:
         assert not learner.converged_
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [
+        nearfar.RCA(),
+        nearfar.RCA(2),
+        nearfar.DCA(),
+        nearfar.LFDA(),
+        nearfar.FisherMetric(),
+        nearfar.InformationGeometryMetric(),
+        nearfar.MMC(n_pairs="all", tol=1e-10),
+    ],
+    ids=lambda learner: f"{type(learner).__name__}{learner.n_components or ''}",
+)
+def test_the_default_prior_does_not_depend_on_the_units_of_each_column(learner):
+    units = np.array([1e-3, 1.0, 50.0, 2e3])
+    expected = distances(fit(learner, X, Y), X)
+    found = distances(fit(clone(learner), X * units, Y), X * units)
+    assert_allclose(found / found[0], expected / expected[0], rtol=1e-5)
+    if hasattr(learner, "partial_fit"):
+        summed = distances(clone(learner).partial_fit(X * units, Y), X * units)
+        assert_allclose(summed / summed[0], expected / expected[0], rtol=1e-5)
+    wide = np.c_[X, X @ np.random.default_rng(1).normal(size=(4, 80))]  # solved in the span of the rows
+    widths = np.geomspace(0.1, 10, 84)
+    expected = distances(fit(clone(learner), wide, Y), wide)
+    found = distances(fit(clone(learner), wide * widths, Y), wide * widths)
+    assert_allclose(found / found[0], expected / expected[0], rtol=1e-5)

@@ -291,7 +291,7 @@ def test_words_are_searched_in_an_index_of_texts(run, table, tmp_path, capsys, m
     asked = testing.TestClient(page, base_url="http://localhost")
     about = asked.get("/api/about").json()
     assert (about["text"], about["images"]) == (True, False)
-    found = asked.post("/api/search-text?k=1", json={"text": items.texts[9].item()}).json()["neighbors"]
+    found = asked.post("/api/search-text?k=1", json={"text": items.texts[9]}).json()["neighbors"]
     assert found[0]["name"] in told
     called("embed", run, table, "-o", tmp_path / "texts.npz")
     with np.load(tmp_path / "texts.npz") as found:

@@ -105,6 +105,8 @@ class Workspace:
     basis : ndarray or None
         For linear methods, of shape (r, d), with rows = X basis' up to a shift; None if the coordinates are the
         features themselves. For kernel methods, of shape (m, r), with rows = k(X) basis for m landmarks.
+    units : ndarray of shape (d,) or None
+        By which the columns were divided before; None if they were not.
     last : ndarray of shape (k, r) or None
         Components of the previous fit in the coordinates of `rows`, if `warm_start` is set.
     attributes : dict
@@ -118,6 +120,7 @@ class Workspace:
     rows: Array
     order: Ints | None = None
     basis: Array | None = None
+    units: Array | None = None
     last: Array | None = None
     attributes: dict[str, Any] = field(default_factory=dict)
     classes: AnyArray | None = None
@@ -176,7 +179,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
             supervised = self._supervise(X, y, **given)
             checks.squares_are_numbers(supervised.X)
             marks = mark_training_rows(self, supervised.X, y)  # before the workspace overwrites the rows
-            work = replace(self._workspace(supervised.X, supervised.order), classes=supervised.classes)
+            work = replace(self._prepared(supervised), classes=supervised.classes)
             self._check_search(work, features=supervised.X.shape[1])
             solution = self._solve(work.rows, *supervised.known, work=work)
             self._store(solution, work, dtype=supervised.X.dtype)
@@ -190,6 +193,10 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
     def _supervise(self, X: AnyArray, y: AnyArray | None, **given: Any) -> Supervised:
         """Check the user's rows and supervision, and return both."""
         raise NotImplementedError
+
+    def _prepared(self, supervised: Supervised) -> Workspace:
+        """Return what `_solve` works on."""
+        return self._workspace(supervised.X, supervised.order)
 
     def _workspace(self, X: AnyArray, order: Ints | None) -> Workspace:
         """Return the rows that `_solve` works on; if they were sorted (`order` is given), X may be overwritten."""
@@ -387,6 +394,12 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         return tags
 
 
+def nonzero(deviations: Array) -> Array:
+    """Return standard deviations, and 1 for those of columns that are constant up to rounding."""
+    least = np.finfo(np.float64).tiny ** 0.5
+    return np.where(deviations > least, deviations, 1.0)
+
+
 class Mahalanobis(MetricLearner):
     """Base class of learners of a linear metric: d(a, b) = |L (a - b)| with L = `components_` of shape (k, d).
 
@@ -397,6 +410,25 @@ class Mahalanobis(MetricLearner):
 
     _center = True
     _span: Any = False
+
+    @property
+    def _in_deviations(self) -> bool:
+        """Whether columns are divided by their standard deviation, so that a prior does not depend on their units."""
+        return False
+
+    def _prepared(self, supervised: Supervised) -> Workspace:
+        if not self._in_deviations:
+            return super()._prepared(supervised)
+        counted = supervised.X
+        codes = getattr(supervised.known[0], "labels", supervised.known[0])
+        if isinstance(codes, np.ndarray) and codes.shape == (len(counted),):
+            counted = counted[codes >= 0]  # rows without a label do not count
+        units = nonzero(counted.std(axis=0, dtype=np.float64))
+        work = self._workspace(supervised.X / units, supervised.order)
+        last = self._last_components()
+        if last is not None:
+            last = last * units if work.basis is None else last * units @ work.basis.T
+        return replace(work, units=units, last=last)
 
     def _workspace(self, X: AnyArray, order: Ints | None) -> Workspace:
         if order is None:
@@ -424,6 +456,8 @@ class Mahalanobis(MetricLearner):
                 components = psd.beside_identity(components, work.basis)
             else:
                 components = components @ work.basis
+        if work.units is not None:
+            components = components / work.units
         return super()._learned_map(components, work, dtype)
 
     def transform(self, X: AnyArray) -> AnyArray:

@@ -33,7 +33,7 @@ from ..numerics.optimize import Solution
 from ..numerics.types import AnyArray, Array, Ints
 from . import dask_collections
 from .base import FromChunklets, FromLabels, FromPairs
-from .mahalanobis import Mahalanobis, MetricLearner, Self, Workspace
+from .mahalanobis import Mahalanobis, MetricLearner, Self, Workspace, nonzero
 from .validation import error_context, mark_training_rows, with_signature_hint
 
 WRITTEN_OUT_VALUES = 1 << 16
@@ -291,6 +291,13 @@ class FromSums(MetricLearner):
         rows = found.rows
         d = len(rows.center)
         basis = None
+        last = self._last_components()
+        units = None
+        if getattr(self, "_in_deviations", False):
+            units = nonzero(np.sqrt(np.maximum(np.diag(sums.total), 0.0) / sums.n))
+            sums = sums.divided(units)
+            rows = rows.divided(units)
+            last = None if last is None else last * units
         if getattr(self, "_span", False) and d > rows.n:
             # fewer rows than features: solve in their span, as `fit` does with dense rows
             basis = rows.span()
@@ -298,12 +305,11 @@ class FromSums(MetricLearner):
                 basis = np.eye(1, d)
             sums = sums.projected(basis)
             rows = rows.projected(basis)
-        last = self._last_components()
         if last is not None and basis is not None:
             last = last @ basis.T
         spread = np.sqrt(np.maximum(np.diag(rows.total), 0.0) / rows.n)
         two = np.stack([-spread, spread])  # two rows with the spread of all rows, for the checks of `_store`
-        work = Workspace(two, basis=basis, last=last, extra=found.columns)
+        work = Workspace(two, basis=basis, units=units, last=last, extra=found.columns)
         self._check_search(work, features=d)
         self._store(self._solve_sums(sums, rows, work), work, dtype=found.dtype)
         self._training_marks = found.marks

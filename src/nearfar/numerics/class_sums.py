@@ -120,6 +120,14 @@ class ClassMoments:
             cube = cube @ V.T
         return replace(self, mean=self.mean @ V.T, scatter=V @ self.scatter @ V.T, cube=cube)
 
+    def divided(self, units: Array) -> ClassMoments:
+        """Return the sums of rows whose columns are divided by units (d,), without the third and fourth moments."""
+        count = self.scatter.shape[0]
+        lost = None if self.fourth is None else np.full(count, np.nan)
+        return replace(
+            self, mean=self.mean / units, scatter=self.scatter / units / units[:, None], cube=None, fourth=lost
+        )
+
     def about(self, centers: Array) -> tuple[Array, Array]:
         """Return the scatters (c, d, d) and fourth moments (c,) about other centers (c, d)."""
         moved = shifted(self, self.mean - centers)

@@ -53,7 +53,8 @@ class InformationGeometryMetric(LabelSums):
     shrinkage : float or "auto"
         Share of the scaled identity that is mixed into M^-1, in [0, 1], because few rows or many features make an
         inverse uncertain. "auto" adds 0.3 tr(M^-1) / (n - c) to its diagonal for n rows of c classes, as if the
-        identity had been seen in 0.3 rows for each feature. The paper uses none: 0.
+        identity had been seen in 0.3 rows for each feature. Columns are first divided by their standard deviation, so
+        that their units do not matter. The paper uses none: 0.
 
     Attributes
     ----------
@@ -126,6 +127,10 @@ class InformationGeometryMetric(LabelSums):
         if Y.shape[0] != len(X) or not np.isfinite(Y).all():
             raise ValueError(f"y must be {len(X)} labels or finite memberships, one row each; got shape {Y.shape}")
         return Supervised(X, (Y,))
+
+    @property
+    def _in_deviations(self) -> bool:
+        return self.shrinkage == "auto"
 
     def _solve(self, X: Array, labels: AnyArray, work: Workspace) -> Solution:
         self._check_settings()

@@ -45,7 +45,8 @@ class DCA(ChunkletSums):
     shrinkage : float or "auto"
         Share of the scaled identity that is mixed into C_w, in [0, 1], because few rows or many features make its
         inverse uncertain. "auto" adds 0.3 tr(C_w) / (n - c) to its diagonal for n rows of c chunklets, as if the
-        identity had been seen in 0.3 rows for each feature. The paper uses none: 0.
+        identity had been seen in 0.3 rows for each feature. Columns are first divided by their standard deviation, so
+        that their units do not matter. The paper uses none: 0.
     on_singular : {"shrink", "raise"}
         How to treat a within-chunklet covariance that is still singular: add a small value to its diagonal and
         warn, or raise a ValueError.
@@ -99,6 +100,10 @@ class DCA(ChunkletSums):
         self.n_chunklets = n_chunklets
         self.chunklet_size = chunklet_size
         self.random_state = random_state
+
+    @property
+    def _in_deviations(self) -> bool:
+        return self.shrinkage == "auto"
 
     def _solve(self, X: Array, chunklets: Ints, apart: Bools, work: Workspace) -> Solution:
         return dca(X, chunklets, apart, **self._checked())

@@ -76,7 +76,8 @@ class FisherMetric(PairSums):
         Share of the scaled identity that "scatter" mixes into the similar scatter S, in [0, 1], because few rows or
         many features make its inverse uncertain. "auto" adds 0.3 tr(S) / (n - c) to its diagonal for n rows of c
         classes, or of c groups that similar pairs connect, as if the identity had been seen in 0.3 rows for each
-        feature. The paper uses none: 0.
+        feature. Columns are first divided by their standard deviation, so that their units do not matter. The paper
+        uses none: 0.
     on_singular : {"shrink", "pinv", "raise"}
         How "scatter" treats a similar scatter that is still singular: add a small value to its diagonal and warn,
         work in its range, or raise a ValueError.
@@ -124,6 +125,10 @@ class FisherMetric(PairSums):
         self.n_pairs = n_pairs
         self.weighting = weighting
         self.random_state = random_state
+
+    @property
+    def _in_deviations(self) -> bool:
+        return self.shrinkage == "auto" and self.approach == "scatter"
 
     def _solve(self, X: Array, pairs: Pairs | LabelPairs, work: Workspace) -> Solution:
         freedom = constraints.degrees_of_freedom(pairs, len(X))

@@ -131,7 +131,8 @@ class LFDA(FromLabels, Mahalanobis):
     shrinkage : float or "auto"
         Share of the scaled identity that is mixed into S_w, in [0, 1], because few rows or many features make its
         inverse uncertain. "auto" adds 0.3 tr(S_w) / (n - c) to its diagonal for n rows of c classes, as if the identity
-        had been seen in 0.3 rows for each feature. The paper uses none: 0.
+        had been seen in 0.3 rows for each feature. Columns are first divided by their standard deviation, so that their
+        units do not matter. The paper uses none: 0.
 
     Attributes
     ----------
@@ -165,6 +166,10 @@ class LFDA(FromLabels, Mahalanobis):
         self.n_neighbors = n_neighbors
         self.embedding_type = embedding_type
         self.shrinkage = shrinkage
+
+    @property
+    def _in_deviations(self) -> bool:
+        return self.shrinkage == "auto" and self.embedding_type != "orthonormalized"
 
     def _solve(self, X: Array, labels: Ints, work: Workspace) -> Solution:
         checks.counts(1, n_neighbors=self.n_neighbors)

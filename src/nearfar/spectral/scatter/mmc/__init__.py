@@ -102,7 +102,8 @@ class MMC(FromPairs, Mahalanobis):
         Share of the scaled identity that is mixed into the similar scatter S of the full problem, in [0, 1], because
         few rows or many features make its inverse uncertain. "auto" adds 0.3 tr(S) / (n - c) to its diagonal for n rows
         of c classes, or of c groups that similar pairs connect, as if the identity had been seen in 0.3 rows for each
-        feature. The paper uses none: 0, with which a singular scatter is an error, because the problem is unbounded.
+        feature. Columns are first divided by their standard deviation, so that their units do not matter. The paper
+        uses none: 0, with which a singular scatter is an error, because the problem is unbounded.
     n_components : int, optional
         Number of dimensions of the learned space: with `diagonal`, the features with the largest weights, otherwise
         the directions along which the transformed rows vary most. By default, all directions are kept.
@@ -174,6 +175,10 @@ class MMC(FromPairs, Mahalanobis):
     @property
     def _span(self) -> bool:
         return not self.diagonal
+
+    @property
+    def _in_deviations(self) -> bool:
+        return self.shrinkage == "auto" and not self.diagonal
 
     def _solve(self, X: Array, pairs: Pairs | LabelPairs, work: Workspace) -> Solution:
         checks.above(0, alpha=self.alpha, c=self.c, tol=self.tol)
