@@ -27,10 +27,10 @@ X, Y = data()
 KERNELS = ("linear", "rbf", "polynomial", "laplacian", "cosine")
 LINEAR = [
     GMML(reg=0.1),
-    RCA(),
-    RCA(n_components=2),
-    nearfar.DCA(),
-    nearfar.FisherMetric(),
+    RCA(shrinkage=0),
+    RCA(n_components=2, shrinkage=0),
+    nearfar.DCA(shrinkage=0),
+    nearfar.FisherMetric(shrinkage=0),
     nearfar.FisherMetric("trace"),
     nearfar.HighDimensionalDCA(n_components=2),
     nearfar.SideInformationMetric(),
@@ -58,7 +58,7 @@ def test_linear_kernel_is_the_linear_method(inner):
     assert_allclose(found, expected, rtol=1e-8, atol=1e-8 * expected.max())
 
 
-@pytest.mark.parametrize("inner", [GMML(reg=0.1), RCA(), nearfar.DCA()], ids=repr)
+@pytest.mark.parametrize("inner", [GMML(reg=0.1), RCA(shrinkage=0), nearfar.DCA(shrinkage=0)], ids=repr)
 def test_sample_weights_reach_the_linear_learner(inner):
     weights = np.linspace(0.5, 2, len(X))
     expected = distances(clone(inner).fit(X, Y, sample_weight=weights), X)
