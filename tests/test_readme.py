@@ -15,12 +15,13 @@ from . import forking
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 RUN_AS_NOTEBOOKS = ("first", "own_loop")
+RUN_ELSEWHERE = (*RUN_AS_NOTEBOOKS, "interchange")  # tests/test_interchange.py makes what the latter reads
 WIDEST = 106  # characters of code that a page shows beside its menu
 BLOCKS = [
     pytest.param(block, id=f"{page.stem}-{number}")
     for page in PAGES
     for number, block in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.S))
-    if page.stem not in RUN_AS_NOTEBOOKS
+    if page.stem not in RUN_ELSEWHERE
     and "photos" not in block
     and ".onnx" not in block  # the reader's own data; tests/models/test_export.py runs the latter
 ]

@@ -58,6 +58,18 @@ def test_linear_kernel_is_the_linear_method(inner):
     assert_allclose(found, expected, rtol=1e-8, atol=1e-8 * expected.max())
 
 
+@pytest.mark.parametrize("inner", [RCA(), nearfar.DCA(), nearfar.LFDA(), nearfar.FisherMetric()], ids=repr)
+def test_coordinates_of_a_kernel_keep_their_size(inner):
+    R = kernels.kernel_map(X, "rbf", gamma=0.1).rows
+    learner = Kernelized(inner, "rbf", gamma=0.1).fit(X, Y)
+    isotropic = clone(inner)
+    isotropic._has_units = False
+    isotropic.fit(R, Y)
+    assert_allclose(distances(learner, X), distances(isotropic, R), rtol=1e-6)
+    divided = distances(clone(inner).fit(R, Y), R)
+    assert np.abs(divided - distances(learner, X)).max() > 0.01 * divided.max()
+
+
 @pytest.mark.parametrize("inner", [GMML(reg=0.1), RCA(shrinkage=0), nearfar.DCA(shrinkage=0)], ids=repr)
 def test_sample_weights_reach_the_linear_learner(inner):
     weights = np.linspace(0.5, 2, len(X))

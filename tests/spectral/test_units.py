@@ -230,7 +230,13 @@ def test_the_default_prior_does_not_depend_on_the_units_of_each_column(learner):
     expected = distances(fit(learner, X, Y), X)
     found = distances(fit(clone(learner), X * units, Y), X * units)
     assert_allclose(found / found[0], expected / expected[0], rtol=1e-5)
+    constant = np.c_[X, np.full(len(X), 0.1), np.full(len(X), 1e6 + 0.3)]  # deviations that are rounding, not 0
+    if not isinstance(learner, nearfar.MMC):  # its floor is shared by all columns
+        found = distances(fit(clone(learner), constant, Y), constant)
+        assert_allclose(found / found[0], expected / expected[0], rtol=1e-5)
     if hasattr(learner, "partial_fit"):
+        summed = distances(clone(learner).partial_fit(constant, Y), constant)
+        assert_allclose(summed / summed[0], expected / expected[0], rtol=1e-5)
         summed = distances(clone(learner).partial_fit(X * units, Y), X * units)
         assert_allclose(summed / summed[0], expected / expected[0], rtol=1e-5)
     wide = np.c_[X, X @ np.random.default_rng(1).normal(size=(4, 80))]  # solved in the span of the rows

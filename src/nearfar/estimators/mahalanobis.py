@@ -36,6 +36,7 @@ from .validation import (
     without_numbers,
 )
 
+ROUNDING = 1e-14  # of a mean, as a share of it: a deviation that is smaller is none
 Self = TypeVar("Self", bound="MetricLearner")
 
 
@@ -160,6 +161,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
 
     _y_required = True
     _takes_sparse = False  # whether `fit` and `transform` take sparse rows
+    _has_units = True  # whether columns are what users measured; `Kernelized` turns it off for coordinates of a kernel
     _solve: Callable[..., Array | Solution]
     _strategy = "accuracy"  # of the threshold that is calibrated on the user's pairs
     max_iter: int
@@ -193,6 +195,11 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
     def _supervise(self, X: AnyArray, y: AnyArray | None, **given: Any) -> Supervised:
         """Check the user's rows and supervision, and return both."""
         raise NotImplementedError
+
+    @property
+    def _in_deviations(self) -> bool:
+        """Whether columns are divided by their standard deviation, so that a prior does not depend on their units."""
+        return False
 
     def _prepared(self, supervised: Supervised) -> Workspace:
         """Return what `_solve` works on."""
@@ -394,9 +401,9 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         return tags
 
 
-def nonzero(deviations: Array) -> Array:
-    """Return standard deviations, and 1 for those of columns that are constant up to rounding."""
-    least = np.finfo(np.float64).tiny ** 0.5
+def nonzero(deviations: Array, means: Array) -> Array:
+    """Return standard deviations (d,), and 1 for columns that are constant up to the rounding of their mean."""
+    least = np.maximum(ROUNDING * np.abs(means), np.finfo(np.float64).tiny)
     return np.where(deviations > least, deviations, 1.0)
 
 
@@ -411,19 +418,15 @@ class Mahalanobis(MetricLearner):
     _center = True
     _span: Any = False
 
-    @property
-    def _in_deviations(self) -> bool:
-        """Whether columns are divided by their standard deviation, so that a prior does not depend on their units."""
-        return False
-
     def _prepared(self, supervised: Supervised) -> Workspace:
-        if not self._in_deviations:
+        if not (self._has_units and self._in_deviations):
             return super()._prepared(supervised)
         counted = supervised.X
         codes = getattr(supervised.known[0], "labels", supervised.known[0])
         if isinstance(codes, np.ndarray) and codes.shape == (len(counted),):
             counted = counted[codes >= 0]  # rows without a label do not count
-        units = nonzero(counted.std(axis=0, dtype=np.float64))
+        counted = np.asarray(counted, dtype=np.float64)
+        units = nonzero(counted.std(axis=0), counted.mean(axis=0))
         work = self._workspace(supervised.X / units, supervised.order)
         last = self._last_components()
         if last is not None:

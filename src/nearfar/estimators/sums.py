@@ -293,8 +293,8 @@ class FromSums(MetricLearner):
         basis = None
         last = self._last_components()
         units = None
-        if getattr(self, "_in_deviations", False):
-            units = nonzero(np.sqrt(np.maximum(np.diag(sums.total), 0.0) / sums.n))
+        if self._has_units and self._in_deviations:
+            units = nonzero(np.sqrt(np.maximum(np.diag(sums.total), 0.0) / sums.n), sums.center)
             sums = sums.divided(units)
             rows = rows.divided(units)
             last = None if last is None else last * units

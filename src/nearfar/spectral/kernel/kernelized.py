@@ -175,6 +175,9 @@ class Kernelized(KernelMetric):
 
     def _solve(self, R: Array, supervision: dict[str, Any], work: Workspace) -> Solution:
         learner = clone(self._linear())
+        if isinstance(learner, MetricLearner):
+            # to divide the coordinates by their deviations would make the smallest, which are noise, as large as any
+            learner._has_units = False
         if work.last is not None:
             learner.components_ = work.last
         learner, L = kernelized(learner, R, **supervision)

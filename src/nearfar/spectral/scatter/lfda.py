@@ -132,7 +132,8 @@ class LFDA(FromLabels, Mahalanobis):
         Share of the scaled identity that is mixed into S_w, in [0, 1], because few rows or many features make its
         inverse uncertain. "auto" adds 0.3 tr(S_w) / (n - c) to its diagonal for n rows of c classes, as if the identity
         had been seen in 0.3 rows for each feature. Columns are first divided by their standard deviation, so that their
-        units do not matter. The paper uses none: 0.
+        units do not matter; not so with "orthonormalized", whose directions are orthonormal in the units of X. The
+        paper uses none: 0.
 
     Attributes
     ----------
