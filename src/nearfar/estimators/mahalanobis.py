@@ -36,7 +36,7 @@ from .validation import (
     without_numbers,
 )
 
-ROUNDING = 1e-14  # of a mean, as a share of it: a deviation that is smaller is none
+CONSTANT_BELOW = 1e-14  # of a mean, as a share of it: a deviation that is smaller is none
 Self = TypeVar("Self", bound="MetricLearner")
 
 
@@ -403,7 +403,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
 
 def nonzero(deviations: Array, means: Array) -> Array:
     """Return standard deviations (d,), and 1 for columns that are constant up to the rounding of their mean."""
-    least = np.maximum(ROUNDING * np.abs(means), np.finfo(np.float64).tiny)
+    least = np.maximum(CONSTANT_BELOW * np.abs(means), np.finfo(np.float64).tiny)
     return np.where(deviations > least, deviations, 1.0)
 
 
