@@ -25,7 +25,7 @@ from ..io.training_marks import TrainingMarks
 from ..io.untrusted import parse_json
 from ..labels import as_array
 from ..neighbors import nearest
-from ..numerics import constraints
+from ..numerics import constraints, device_arrays
 from ..numerics.distances import DISTANCES, check_distance, pair_distances
 from ..numerics.pair_differences import pair_squares
 from ..numerics.types import AnyArray, Array
@@ -143,10 +143,10 @@ class Fitted(BaseEstimator):
             Embeddings.
         """
         if is_numeric(items):
-            return np.asarray(self.transform(items))
+            return device_arrays.to_host(self.transform(items))
         with nameless():
             rows = self.rows_of(as_items(items, self.takes, **self.table_columns.read(items)))
-            return np.asarray(self.transform(flat_rows(rows, named_columns(self))))
+            return device_arrays.to_host(self.transform(flat_rows(rows, named_columns(self))))
 
     def pair_distance(self, pairs: AnyArray, X: AnyArray | None = None) -> AnyArray:
         """Return the learned distance of each pair of points.
@@ -166,16 +166,16 @@ class Fitted(BaseEstimator):
         check_is_fitted(self)
         with error_context(self):
             if X is not None:
-                Z = np.asarray(self.transform(X))
+                Z = device_arrays.to_host(self.transform(X))
                 ij = constraints.check_indices(pairs, 2, len(Z), "pairs")
                 return self._distances(Z, ij[:, 0], ij[:, 1])
             # (m, 2, d), or pairs of matrices (m, 2, d, q)
-            points = np.asarray(pairs)
+            points = device_arrays.to_host(pairs)
             if points.ndim < 3 or points.shape[1] != 2:
                 raise ValueError(f"pairs must have shape (m, 2, d), or (m, 2) with X=; got shape {points.shape}")
             with nameless():
-                a = np.asarray(self.transform(points[:, 0]))
-                b = np.asarray(self.transform(points[:, 1]))
+                a = device_arrays.to_host(self.transform(points[:, 0]))
+                b = device_arrays.to_host(self.transform(points[:, 1]))
             if self.distance_ == "euclidean":
                 return np.linalg.norm(a - b, axis=1)
             number = np.arange(len(a))
@@ -233,8 +233,8 @@ class Fitted(BaseEstimator):
             Row numbers of the neighbors in `X`, nearest first.
         """
         with error_context(self):
-            Z = np.asarray(self.transform(X))
-            Q = Z if queries is None else np.asarray(self.transform(queries))
+            Z = device_arrays.to_host(self.transform(X))
+            Q = Z if queries is None else device_arrays.to_host(self.transform(queries))
             most = len(Z)
             if queries is None:
                 most = most - 1  # a row is not its own neighbor

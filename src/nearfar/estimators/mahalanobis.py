@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .. import settings
 from ..fit_warnings import warn
 from ..labels import as_array
-from ..numerics import checks, psd, scatter
+from ..numerics import checks, device_arrays, psd, scatter
 from ..numerics.constraints import Pairs
 from ..numerics.optimize import Report, Solution
 from ..numerics.types import AnyArray, Array, Ints
@@ -161,11 +161,13 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
 
     _y_required = True
     _takes_sparse = False  # whether `fit` and `transform` take sparse rows
+    _fits_on_device = False  # whether `fit` computes where a tensor or an array of the array API standard is
     _has_units = True  # whether columns are what users measured; `Kernelized` turns it off for coordinates of a kernel
     _solve: Callable[..., Array | Solution]
     _strategy = "accuracy"  # of the threshold that is calibrated on the user's pairs
     max_iter: int
     tol: float
+    n_features_in_: int
 
     def __new__(cls: type[Self], *args: Any, **given: Any) -> Self:
         settings.refuse_unknown(cls, given)
@@ -244,7 +246,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
     def _calibrate(self, X: AnyArray, pairs: Pairs) -> None:
         """Set the threshold of `predict` to the best one on the given pairs, by the `_strategy` of the class."""
         if pairs.similar.any() and not pairs.similar.all():
-            distance = self._distances(np.asarray(self.transform(X)), pairs.i, pairs.j)
+            distance = self._distances(device_arrays.to_host(self.transform(X)), pairs.i, pairs.j)
             self.threshold_ = thresholds.calibrate(distance, pairs.similar, self._strategy, weight=pairs.weight)
 
     def _rows(self, X: AnyArray, y: AnyArray | None = None, reset: bool = True, least: int | None = None) -> Any:
@@ -263,6 +265,23 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
             if y is None:
                 return X
             return X, y
+        if self._fits_on_device and device_arrays.is_device_array(X):
+            return self._rows_on_device(X, y, reset, least)
+        return self._checked_rows(device_arrays.require_host(X), y, reset, least)
+
+    def _rows_on_device(self, X: Any, y: AnyArray | None, reset: bool, least: int) -> Any:
+        """Return checked rows that stay on their device, and y unchanged."""
+        rows = device_arrays.checked_rows(X, least, None if reset else int(self.n_features_in_))
+        if reset:
+            self.n_features_in_ = rows.shape[1]
+            if hasattr(self, "feature_names_in_"):
+                del self.feature_names_in_
+        if y is None:
+            return rows
+        return rows, y
+
+    def _checked_rows(self, X: AnyArray, y: AnyArray | None, reset: bool, least: int) -> Any:
+        """Return rows (and y) as scikit-learn's checks do, with an error that names the columns without numbers."""
         options: dict[str, Any] = {"dtype": [np.float64, np.float32], "reset": reset, "ensure_min_samples": least}
         if self._takes_sparse:
             options["accept_sparse"] = "csr"
@@ -474,10 +493,14 @@ class Mahalanobis(MetricLearner):
         Returns
         -------
         ndarray of shape (n, k)
-            Transformed rows.
+            Transformed rows. For a tensor of PyTorch or an array of the array API standard, a tensor or an array on the
+            same device.
         """
         check_is_fitted(self)
         with error_context(self):
+            if device_arrays.is_device_array(X):
+                rows = device_arrays.checked_rows(X, 1, self.n_features_in_)
+                return rows @ device_arrays.on_device_of(rows, self.components_, rows.dtype).T
             return self._rows(X, reset=False) @ self.components_.T
 
     def get_mahalanobis_matrix(self) -> AnyArray:

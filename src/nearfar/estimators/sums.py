@@ -1,4 +1,4 @@
-"""Learners whose solution follows from sums over rows: weights of rows, parts of a table, sparse rows, Dask.
+"""Learners whose solution follows from sums over rows: weights of rows, parts, sparse rows, Dask, other devices.
 
 A closed form that needs only the count, the mean and the scatter of each class (`numerics.class_sums`)
 inherits `LabelSums`, `PairSums` or `ChunkletSums` instead of `FromLabels`, `FromPairs` or `FromChunklets`, and solves
@@ -27,7 +27,7 @@ from .. import settings
 from ..fit_warnings import warn
 from ..io.training_marks import TrainingMarks
 from ..labels import as_array
-from ..numerics import checks, class_sums
+from ..numerics import checks, class_sums, device_arrays
 from ..numerics.class_sums import ClassMoments
 from ..numerics.optimize import Solution
 from ..numerics.types import AnyArray, Array, Ints
@@ -56,8 +56,8 @@ class RowSums:
         class c is stored at c q + k.
     others : ClassMoments
         Sums over the rows without a label, as one class.
-    marks : TrainingMarks
-        Marks of the training rows.
+    marks : TrainingMarks or None
+        Marks of the training rows; None if rows are on a device, where they stay.
     dtype : dtype
         Data type of the rows.
     columns : int
@@ -67,7 +67,7 @@ class RowSums:
     classes: tuple[Any, ...]
     sums: ClassMoments
     others: ClassMoments
-    marks: TrainingMarks
+    marks: TrainingMarks | None
     dtype: Any
     columns: int = 1
 
@@ -92,12 +92,15 @@ class RowSums:
         classes = (*self.classes, *new)
         places |= {name: len(self.classes) + k for k, name in enumerate(new)}
         here = self._placed(np.arange(len(self.classes)), len(classes))
+        marks = None
+        if self.marks is not None and other.marks is not None:
+            marks = self.marks.joined(other.marks)
         there = other._placed(np.array([places[name] for name in other.classes], int), len(classes))
         return RowSums(
             classes=classes,
             sums=class_sums.added(here, there),
             others=class_sums.added(self.others, other.others),
-            marks=self.marks.joined(other.marks),
+            marks=marks,
             dtype=np.result_type(self.dtype, other.dtype),
             columns=self.columns,
         )
@@ -117,6 +120,7 @@ class FromSums(MetricLearner):
     """Base class of learners that need only sums over the rows; use one of its subclasses."""
 
     _labels_read = True
+    _fits_on_device = True
     _sums: RowSums | None = None  # over the rows of all calls of `partial_fit`
     _solve_sums: Callable[..., Solution]
 
@@ -148,7 +152,11 @@ class FromSums(MetricLearner):
             what = "sparse X"
         elif dask_collections.is_collection(X):
             what = "a Dask collection"
+        elif self._are_summed_on_device(X, given):
+            what = "a tensor or array on a device"
         else:
+            with error_context(self):
+                X = device_arrays.require_host(X)
             super()._fit(X, y, **given)
             self._sums = None
             return self
@@ -211,11 +219,16 @@ class FromSums(MetricLearner):
             self._sums = found
         return self
 
+    def _are_summed_on_device(self, X: Any, given: dict[str, Any]) -> bool:
+        """Return whether X are rows on a device, and sums over classes are enough for the settings and arguments."""
+        on_device = device_arrays.is_device_array(X) and X.ndim == 2
+        return on_device and not self._needs_rows and not others_than_labels(given)
+
     def _require_sums(self, what: str, given: dict[str, Any]) -> None:
         """Raise a ValueError if a setting or an argument needs the rows themselves."""
         if self._needs_rows:
             raise ValueError(f"{what} cannot be used with {self._needs_rows}, which needs the rows themselves")
-        refused = [name for name, value in given.items() if name != "unlabeled" and value is not None]
+        refused = others_than_labels(given)
         if refused:
             raise ValueError(f"{what} requires labels y; got {refused[0]}= as well")
 
@@ -225,6 +238,9 @@ class FromSums(MetricLearner):
             y = None
         elif y is None:
             raise ValueError("requires y to be passed, but the target y is None")
+        on_device = device_arrays.is_device_array(X)
+        if device_arrays.is_device_array(y):
+            y = device_arrays.to_host(y)  # labels are few bytes
         if dask_collections.is_collection(X):
             self._rows(dask_collections.sample(X), reset=reset)
             return dask_collections.summed(self, X, y, sample_weight, unlabeled)
@@ -244,7 +260,7 @@ class FromSums(MetricLearner):
             weight = check_sample_weight(sample_weight, X.shape[0])
             # a weight of 0 is no row: it must not add a class, nor a training row that scores leave out
             keep = np.flatnonzero(weight > 0)
-            X = X[keep]
+            X = device_arrays.rows_at(X, keep) if on_device else X[keep]
             if y is not None:
                 y = y[keep]
             codes = codes[keep]
@@ -252,19 +268,18 @@ class FromSums(MetricLearner):
         # rows without a label, as one class of their own
         others = np.where(codes < 0, 0, -1)
         points = self._points(X)
-        marks = mark_training_rows(self, X, y)
+        marks = None if on_device else mark_training_rows(self, X, y)
+        dtype = device_arrays.host_type(X)
         if points.ndim == 3:
             sums = class_sums.column_sums(points, codes, weight, classes=len(names))
             unknown = class_sums.column_sums(points, others, weight, classes=1)
-            return RowSums(
-                classes=names, sums=sums, others=unknown, marks=marks, dtype=X.dtype, columns=points.shape[2]
-            )
+            return RowSums(classes=names, sums=sums, others=unknown, marks=marks, dtype=dtype, columns=points.shape[2])
         return RowSums(
             classes=names,
             sums=class_sums.class_sums(points, codes, weight, classes=len(names), per_class=self._per_class),
             others=class_sums.class_sums(points, others, weight, classes=1, per_class=False),
             marks=marks,
-            dtype=X.dtype,
+            dtype=dtype,
         )
 
     def _points(self, X: Any) -> Any:
@@ -326,8 +341,8 @@ class LabelSums(FromSums, FromLabels, Mahalanobis):
 
         Parameters
         ----------
-        X : array-like, CSR or Dask collection of shape (n, d)
-            Training rows.
+        X : array-like, CSR, Dask collection, tensor or array of the array API standard, shape (n, d)
+            Training rows. Those on another device are summed there.
         y : array-like of shape (n,)
             Class labels of any kind.
         sample_weight : array-like of shape (n,), optional
@@ -376,8 +391,8 @@ class PairSums(FromSums, FromPairs, Mahalanobis):
 
         Parameters
         ----------
-        X : array-like, CSR or Dask collection of shape (n, d); or array-like of shape (m, 2, d)
-            Training rows, or pairs of points. Sparse rows and Dask collections require labels.
+        X : array-like, CSR, Dask collection, tensor or array of the array API standard, shape (n, d); or (m, 2, d)
+            Training rows, or pairs of points. Sparse rows, Dask collections and rows on another device require labels.
         y : array-like of shape (n,), or (m,), optional
             Class labels of the rows, which are ignored if `pairs` is given. For pairs of points, +1 for similar pairs
             and -1 for dissimilar pairs.
@@ -446,8 +461,8 @@ class ChunkletSums(FromSums, FromChunklets, Mahalanobis):
 
         Parameters
         ----------
-        X : array-like, CSR or Dask collection of shape (n, d)
-            Training rows. Sparse rows and Dask collections require labels.
+        X : array-like, CSR, Dask collection, tensor or array of the array API standard, shape (n, d)
+            Training rows. Sparse rows, Dask collections and rows on another device require labels.
         y : array-like of shape (n,), optional
             Class labels. Ignored if chunklets or pairs are given.
         chunklets : array-like of shape (n,), optional
@@ -488,6 +503,11 @@ class ChunkletSums(FromSums, FromChunklets, Mahalanobis):
         )
 
 
+def others_than_labels(given: dict[str, Any]) -> list[str]:
+    """Return the names of the arguments of a fit that hold other supervision than labels."""
+    return [name for name, value in given.items() if name != "unlabeled" and value is not None]
+
+
 def is_sparse(X: Any) -> bool:
     """Return whether X is a sparse matrix or array, or a data frame whose columns are all sparse."""
     return issparse(X) or hasattr(X, "sparse")
@@ -499,7 +519,9 @@ def written_out(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any] | None:
     Invalid arguments are left to the checks of `fit`.
     """
     shape: tuple[int, ...] = getattr(X, "shape", ())
-    if len(shape) != 2 or dask_collections.is_collection(X) or shape[0] * shape[1] > WRITTEN_OUT_VALUES:
+    if len(shape) != 2 or dask_collections.is_collection(X) or device_arrays.is_device_array(X):
+        return None
+    if shape[0] * shape[1] > WRITTEN_OUT_VALUES:
         return None
     if issparse(X):
         X = X.toarray()
@@ -519,6 +541,8 @@ def written_out(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any] | None:
 def check_sample_weight(sample_weight: Any, n: int) -> Array:
     """Return the weights (n,) of rows in float64; raise unless they are finite and at least 0."""
     needs = f"sample_weight must hold one number per row of X, shape ({n},)"
+    if device_arrays.is_device_array(sample_weight):
+        sample_weight = device_arrays.to_host(sample_weight)
     weight = checks.table(sample_weight, needs)
     if weight.shape != (n,):
         raise ValueError(f"{needs}; got shape {weight.shape}")

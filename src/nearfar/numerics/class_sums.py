@@ -20,11 +20,12 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
-from . import psd, scatter
+from . import device_arrays, psd, scatter
 from .scatter import PairScatters
 from .types import AnyArray, Array, Ints
 
 BLOCK_VALUES = 1 << 22  # values of sparse rows that are made dense at a time
+DEVICE_ROWS = 1 << 12  # rows of a block on a device
 CANCELLATION = 1e-4  # share of raw second moments below which scatters are computed about the mean, from dense rows
 
 
@@ -143,12 +144,12 @@ class ClassMoments:
 def class_sums(
     X: Any, codes: Ints, weight: Array | None = None, *, classes: int, per_class: bool = True
 ) -> ClassMoments:
-    """Return the sums over rows X (n, d), dense or CSR; rows of code -1 are left out.
+    """Return the sums over rows X (n, d), dense, CSR or on a device; rows of code -1 are left out.
 
     Parameters
     ----------
-    X : array-like or CSR of shape (n, d)
-        Rows.
+    X : ndarray, CSR, tensor or array of the array API standard, shape (n, d)
+        Rows. Those on a device are summed there, in blocks; only the sums are moved.
     codes : ndarray of shape (n,)
         Class codes 0..classes-1, or -1.
     weight : ndarray of shape (n,), optional
@@ -162,14 +163,18 @@ def class_sums(
         weight = np.ones(len(codes))
     weight = np.asarray(weight, dtype=np.float64)
     keep = (codes >= 0) & (weight > 0)
+    on_device = device_arrays.is_device_array(X)
     if not keep.all():
-        X = X[np.flatnonzero(keep)]
+        rows = np.flatnonzero(keep)
+        X = device_arrays.rows_at(X, rows) if on_device else X[rows]
         codes = codes[keep]
         weight = weight[keep]
     if len(codes) == 0:
         return no_rows(classes, X.shape[1], per_class)
     if issparse(X):
         return of_sparse(X, codes, weight, classes, per_class)
+    if on_device:
+        return of_device(X, codes, weight, classes, per_class)
     return of_dense(X, codes, weight, classes, per_class)
 
 
@@ -272,6 +277,61 @@ def of_blocks(X: Any, codes: Ints, weight: Array, classes: int, per_class: bool)
             found = added(found, part)
     assert found is not None
     return found
+
+
+def of_device(X: Any, codes: Ints, weight: Array, classes: int, per_class: bool) -> ClassMoments:
+    """Return `class_sums` of rows on a device, from deviations from class means, in blocks of rows."""
+    xp = device_arrays.namespace_of(X)
+    dtype = device_arrays.widest(X)
+    d = X.shape[1]
+    count = summed(codes, weight, classes)
+    shift = xp.mean(device_arrays.in_type(X[: min(DEVICE_ROWS, X.shape[0]), :], dtype), axis=0)
+
+    def block(rows: Ints) -> tuple[Ints, Any, Any, Any]:
+        """Return the classes of some rows (k,), who is of which (k, b), weights (b, 1), and the rows (b, d)."""
+        own, lines = np.unique(codes[rows], return_inverse=True)
+        A = device_arrays.on_device_of(X, (np.arange(len(own))[:, None] == lines).astype(np.float32))
+        w = device_arrays.on_device_of(X, weight[rows, None].astype(np.float32 if dtype == xp.float32 else np.float64))
+        R = device_arrays.in_type(device_arrays.rows_at(X, rows), dtype) - shift
+        return own, device_arrays.in_type(A, dtype), w, R
+
+    blocks = device_blocks(codes, classes, per_class)
+    mean = np.zeros((classes, d))
+    for rows in blocks:
+        own, A, w, R = block(rows)
+        mean[own] += device_arrays.to_host(A @ (R * w))
+    mean /= positive(count)[:, None]
+    S = np.zeros((classes if per_class else 1, d, d))
+    cube = np.zeros((classes, d))
+    fourth = np.zeros(classes)
+    scatter_here = xp.zeros((d, d), dtype=dtype, device=X.device)
+    for rows in blocks:
+        own, A, w, R = block(rows)
+        R = R - A.T @ device_arrays.on_device_of(X, mean[own], dtype)
+        found = (R * w).T @ R
+        if not per_class:
+            scatter_here = scatter_here + found
+            continue
+        S[own[0]] += device_arrays.to_host(found)
+        square = xp.sum(R * R, axis=1)[:, None]
+        cube[own] += device_arrays.to_host(A @ (R * square * w))
+        fourth[own] += device_arrays.to_host(A @ (square * square * w))[:, 0]
+    placed = np.where(count[:, None] > 0, mean + device_arrays.to_host(shift), 0.0)
+    if not per_class:
+        S[0] = device_arrays.to_host(scatter_here)
+    S = (S + S.transpose(0, 2, 1)) / 2
+    if not per_class:
+        return ClassMoments(count, placed, S)
+    return ClassMoments(count, placed, S, cube, fourth)
+
+
+def device_blocks(codes: Ints, classes: int, per_class: bool) -> list[Ints]:
+    """Return the numbers of the rows of each block: sorted by class, and of one class if `per_class`."""
+    if per_class:
+        parts = [rows for rows in class_rows(codes, classes) if len(rows)]
+    else:
+        parts = [np.argsort(codes, kind="stable")]
+    return [rows[a : a + DEVICE_ROWS] for rows in parts for a in range(0, len(rows), DEVICE_ROWS)]
 
 
 def class_rows(codes: Ints, classes: int) -> list[Ints]:

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ...estimators.base import MetricLearner, Workspace, error_context
 from ...estimators.sums import PairSums
-from ...numerics import checks, class_sums, manifolds, psd
+from ...numerics import checks, class_sums, device_arrays, manifolds, psd
 from ...numerics.class_sums import ClassMoments
 from ...numerics.constraints import LabelPairs, Pairs
 from ...numerics.optimize import Solution
@@ -173,8 +173,10 @@ class SPDGMML(PairSums):
             Transformed matrices.
         """
         check_is_fitted(self)
+        if device_arrays.is_device_array(X) and X.ndim == 2 and self.components_.shape[1] == self.n_features_in_:
+            return super().transform(X)
         with error_context(self):
-            X = self._rows(X, reset=False)
+            X = self._rows(device_arrays.require_host(X), reset=False)
             T = self._logarithms(X)
             if T.shape[1:] != (self.components_.shape[1], self.columns_):
                 raise ValueError(f"X must hold matrices or rows of the same size as in fit; got shape {X.shape}")

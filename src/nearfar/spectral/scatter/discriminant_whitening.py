@@ -20,7 +20,7 @@ from ...estimators.base import Workspace
 from ...estimators.fitted import PointDistance
 from ...estimators.sums import LabelSums
 from ...estimators.validation import error_context
-from ...numerics import checks, psd, scatter
+from ...numerics import checks, device_arrays, psd, scatter
 from ...numerics.class_sums import ClassMoments
 from ...numerics.optimize import Solution
 from ...numerics.types import AnyArray, Array, Ints, Seed
@@ -168,6 +168,9 @@ class DiscriminantWhitening(LabelSums):
         check_is_fitted(self)
         with error_context(self):
             rows = self._points(self._rows(X, reset=False))
+            if device_arrays.is_device_array(rows):
+                L = device_arrays.on_device_of(rows, self.components_, rows.dtype)
+                return (rows - device_arrays.on_device_of(rows, self.mean_, rows.dtype)) @ L.T
             mean = np.asarray(self.mean_, dtype=rows.dtype)
             if issparse(rows):
                 # L (x - mean) = L x - L mean
@@ -183,7 +186,9 @@ class DiscriminantWhitening(LabelSums):
 
 
 def unit_length(X: Any) -> Any:
-    """Return the rows scaled to unit length, dense or sparse; rows of zeros are left unchanged."""
+    """Return the rows scaled to unit length, dense, sparse or on a device; rows of zeros are left unchanged."""
+    if device_arrays.is_device_array(X):
+        return device_arrays.unit_rows(X)
     if not issparse(X):
         return unit_rows(X)
     length = np.sqrt(np.asarray(X.multiply(X).sum(axis=1), dtype=np.float64).ravel())

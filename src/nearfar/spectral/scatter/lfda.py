@@ -9,18 +9,27 @@ different classes. Distant rows of a class have no affinity, so that a class may
 
 from __future__ import annotations
 
+from typing import Any, TypeVar
+
 import numpy as np
 
+from ... import settings
 from ...estimators.base import FromLabels, Mahalanobis, Workspace
+from ...estimators.mahalanobis import nonzero
+from ...estimators.validation import error_context
 from ...neighbors import by_class
-from ...numerics import checks, mahalanobis, psd, scatter
+from ...numerics import checks, class_sums, device_arrays, mahalanobis, psd, scatter
 from ...numerics.checks import class_sizes
+from ...numerics.class_sums import ClassMoments
 from ...numerics.distances import pair_distances
 from ...numerics.optimize import Solution
 from ...numerics.types import Array, Ints
 
+Self = TypeVar("Self", bound="LFDA")
+
 KINDS = ("weighted", "orthonormalized", "plain")
 AFFINITY_BLOCK_VALUES = 1 << 17  # affinities at a time, which stay in the cache
+DEVICE_BLOCK_VALUES = 1 << 24  # distances of a block on a device
 MIN_AFFINITY_ROWS = 64  # least rows of a block
 MIN_SIGMA_SHARE = 1e-100  # share of the largest value below which a sigma counts as 0
 
@@ -36,6 +45,13 @@ def lfda(
     """Return L (p, d) as `x`, for rows that all have a class."""
     S_w, S_b = local_scatters(X, labels, n_neighbors)
     freedom = len(X) - len(class_sizes(labels))
+    return local_components(S_w, S_b, freedom, n_components, kind, shrinkage)
+
+
+def local_components(
+    S_w: Array, S_b: Array, freedom: int, n_components: int | None, kind: str, shrinkage: float | str
+) -> Solution:
+    """Return L (p, d) as `x` from the local scatters (d, d), for rows with so many degrees of freedom."""
     S_w = mahalanobis.regularized(S_w, shrinkage, freedom)
     # S_b u = mu S_w u, the largest mu first; U' S_w U = I
     mu, U = psd.gevd(S_b, S_w, n_components, "shrink", "the local scatter within classes")
@@ -115,6 +131,55 @@ def affinity_scatter(X: Array, sigma: Array) -> Array:
     return G + G.T + X.T @ (D[:, None] * X)
 
 
+def device_scatters(X: Any, labels: Ints, sums: ClassMoments, n_neighbors: int) -> tuple[Array, Array]:
+    """Return `local_scatters` of rows on a device, computed there, with the sums over their classes."""
+    sizes = class_sizes(labels)
+    # the scatter within classes is sum_c n_c S_c if each row counts n_c times
+    repeated = class_sums.class_sums(X, labels, sizes[labels].astype(np.float64), classes=len(sizes), per_class=False)
+    n = len(labels)
+    S_w = np.zeros((X.shape[1],) * 2)
+    S_b = sums.total - repeated.within / n  # D / n
+    for rows in class_sums.class_rows(labels, len(sizes)):
+        if len(rows) > 1:
+            G = device_affinity_scatter(device_arrays.rows_at(X, rows), n_neighbors)
+            S_w += G / len(rows)
+            S_b += G * (1 / n - 1 / len(rows))
+    return psd.symmetrize(S_w), psd.symmetrize(S_b)
+
+
+def device_affinity_scatter(X: Any, n_neighbors: int) -> Array:
+    """Return `affinity_scatter` of the rows of one class on a device, in blocks of rows.
+
+    The squared distances of a block are computed for the local scales, and again for the affinities.
+    """
+    xp = device_arrays.namespace_of(X)
+    X = device_arrays.in_type(X, device_arrays.widest(X))
+    X = X - xp.mean(X, axis=0)
+    n = X.shape[0]
+    square = xp.sum(X * X, axis=1)
+    step = max(MIN_AFFINITY_ROWS, DEVICE_BLOCK_VALUES // n)
+    blocks = [slice(a, min(a + step, n)) for a in range(0, n, step)]
+
+    def squares(rows: slice) -> Any:
+        """Return the squared distances (b, n) of the rows of a block from all rows."""
+        found = square[rows][:, None] + square[None, :] - 2 * (X[rows, :] @ X.T)
+        return xp.where(found > 0, found, xp.zeros_like(found))
+
+    # the row itself is the first of its neighbors
+    k = min(n_neighbors, n - 1)
+    sigma = xp.concat([xp.sqrt(device_arrays.sorted_rows(squares(rows))[:, k]) for rows in blocks])
+    there = sigma > MIN_SIGMA_SHARE * xp.max(xp.abs(X))
+    scale = xp.where(there, sigma, xp.ones_like(sigma))
+    keep = device_arrays.in_type(there, X.dtype)
+    G = xp.zeros((X.shape[1], X.shape[1]), dtype=X.dtype, device=X.device)
+    for rows in blocks:
+        A = xp.exp(-squares(rows) / scale[rows][:, None] / scale[None, :]) * keep[rows][:, None] * keep[None, :]
+        D = xp.sum(A, axis=1)[:, None]
+        # X' (D - A) X
+        G = G + X[rows, :].T @ (D * X[rows, :] - A @ X)
+    return device_arrays.to_host(G)
+
+
 class LFDA(FromLabels, Mahalanobis):
     """Find directions that separate classes and keep nearby rows of the same class together, in closed form.
 
@@ -154,6 +219,7 @@ class LFDA(FromLabels, Mahalanobis):
     """
 
     _span = True
+    _fits_on_device = True
 
     def __init__(
         self,
@@ -172,9 +238,51 @@ class LFDA(FromLabels, Mahalanobis):
     def _in_deviations(self) -> bool:
         return self.shrinkage == "auto" and self.embedding_type != "orthonormalized"
 
-    def _solve(self, X: Array, labels: Ints, work: Workspace) -> Solution:
+    def _fit(self: Self, X: Any, y: Any = None, **given: Any) -> Self:
+        if not device_arrays.is_device_array(X):
+            return super()._fit(X, y, **given)
+        with error_context(self):
+            if y is None:
+                raise ValueError("requires y to be passed, but the target y is None")
+            settings.check_settings(self)
+            self._check_settings()
+            X, known, labels = self._coded(X, device_arrays.to_host(y), given.get("unlabeled"))
+            checks.require_discrete(known)
+            checks.require_classes(labels)
+            labeled = np.flatnonzero(labels >= 0)
+            self._fit_on_device(device_arrays.rows_at(X, labeled), labels[labeled])
+        return self
+
+    def _fit_on_device(self, X: Any, labels: Ints) -> None:
+        """Compute the local scatters of rows that all have a class where they are, and solve and store on the host."""
+        d = X.shape[1]
+        dtype = device_arrays.host_type(X)
+        sums = class_sums.class_sums(X, labels, classes=int(labels.max()) + 1, per_class=False)
+        units = None
+        if self._has_units and self._in_deviations:
+            units = nonzero(np.sqrt(np.diag(sums.total) / sums.n), sums.center)
+            sums = sums.divided(units)
+            X = device_arrays.in_type(X, device_arrays.widest(X)) / device_arrays.on_device_of(X, units)
+        S_w, S_b = device_scatters(X, labels, sums, self.n_neighbors)
+        basis = None
+        if d > sums.n:
+            basis = sums.span()
+            S_w = basis @ S_w @ basis.T
+            S_b = basis @ S_b @ basis.T
+        spread = np.sqrt(np.diag(sums.total) / sums.n) if basis is None else np.ones(len(basis))
+        work = Workspace(np.stack([-spread, spread]), basis=basis, units=units)
+        self._check_search(work, features=d)
+        freedom = int(sums.n) - len(sums.count)
+        found = local_components(S_w, S_b, freedom, self.n_components, self.embedding_type, self.shrinkage)
+        self._store(found, work, dtype=dtype)
+        self._training_marks = None
+
+    def _check_settings(self) -> None:
         checks.counts(1, n_neighbors=self.n_neighbors)
         checks.one_of(KINDS, embedding_type=self.embedding_type)
         checks.share(("auto",), shrinkage=self.shrinkage)
+
+    def _solve(self, X: Array, labels: Ints, work: Workspace) -> Solution:
+        self._check_settings()
         X, labels = scatter.known(X, labels)
         return lfda(X, labels, self.n_neighbors, self.n_components, self.embedding_type, self.shrinkage)
