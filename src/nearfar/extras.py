@@ -31,10 +31,13 @@ PACKAGES = {
     "torchvision": "vision",
     "peft": "vision",
     "huggingface_hub": "vision",
+    "fsspec": "remote",
+    "aiohttp": "remote",
+    "s3fs": "remote",
 }
 
 
-ALONE = ("wandb", "mlflow", "trackio")
+ALONE = ("wandb", "mlflow", "trackio", "datasets")
 """Packages that no extra brings, and that are installed by their names."""
 
 

@@ -1,18 +1,23 @@
-"""Folders that `save_to_disk` of Hugging Face's datasets writes, and their objects."""
+"""Data sets of Hugging Face: folders that `save_to_disk` writes, and those in memory."""
 
 import json
 import pickle
 from io import BytesIO
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from nearfar.data import DataError, DataNotFoundError, from_datasets, open_dataset, open_items, open_task
+from nearfar.data import DataError, DataNotFoundError, as_items, open_dataset, open_items, open_task
 from nearfar.data.decode import read_square
+from nearfar.data.located import local_source
+from nearfar.models.embedded import Selection
+from nearfar.train import TrainConfig
 
 from .conftest import png
 
 pyarrow = pytest.importorskip("pyarrow")
+pytest.importorskip("pyarrow.parquet")
 Image = pytest.importorskip("PIL.Image")
 
 NAMES = ["apple", "kiwi", "pear", "plum"]
@@ -80,16 +85,6 @@ def test_a_data_set_that_is_saved_again_is_read_again(tmp_path, monkeypatch):
         assert read_square(items.read, 0, 16).mean() == pytest.approx(color + 4, abs=2)
 
 
-def test_photos_of_an_object_are_not_taken_from_another(tmp_path, monkeypatch):
-    monkeypatch.setenv("NEARFAR_CACHE", str(tmp_path / "cache"))
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "dataset").mkdir()  # the default name of an object
-    for color in (20, 200):
-        made = pyarrow.table({"image": [{"bytes": large(color), "path": None}] * 2, "label": [0, 1]})
-        items = from_datasets(Given(made))
-        assert read_square(items.read, 0, 16).mean() == pytest.approx(color + 4, abs=2)
-
-
 def test_parts_by_name_are_the_split(tmp_path):
     for k, part in enumerate(("train", "test")):
         saved(tmp_path / "fruit" / part, table(12, 20 * k))
@@ -137,54 +132,101 @@ def test_images_that_are_not_in_the_folder_are_told(tmp_path):
         open_dataset(saved(tmp_path / "other", table())).stored.files.read("none")
 
 
-class Given:
-    """What an object of datasets offers, and is used of it."""
-
-    class Classes:
-        names = NAMES
-
-    def __init__(self, made):
-        self.made = made
-        self.features = {"image": object(), "label": self.Classes(), "price": object()}
-
-    def with_format(self, kind):
-        assert kind == "arrow"
-        return self
-
-    def __getitem__(self, rows):
-        assert rows == slice(None)
-        return self.made
-
-
-def test_an_object_is_taken_as_it_is(tmp_path):
-    (tmp_path / "x.png").write_bytes(png(7))
-    made = table().replace_schema_metadata(None)
-    items = from_datasets(Given(made), name="fruit")
-    assert (items.classes, items.name) == (tuple(NAMES), "fruit")
-    assert [int(items.read(i)[0, 0, 0]) for i in range(12)] == list(range(12))
-    kind = pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())])
-    cells = pyarrow.array([{"bytes": None, "path": str(tmp_path / "x.png")}] * 4, kind)
-    items = from_datasets(Given(pyarrow.table({"image": cells, "label": [0, 0, 1, 1], "price": [1.0] * 4})))
-    assert int(items.read(3)[0, 0, 0]) == 7
-    for wrong in ([1], {"train": 1}, None):
-        with pytest.raises(DataError, match="expected one set of Hugging Face's datasets"):
-            from_datasets(wrong)
-
-
-def test_what_the_library_itself_writes_is_read(tmp_path):
+@pytest.fixture(scope="module")
+def given():
+    """Make a data set of Hugging Face, of images with classes."""
     datasets = pytest.importorskip("datasets")
     features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=NAMES)})
     content = {"image": [{"bytes": png(i), "path": None} for i in range(12)], "label": [i % 4 for i in range(12)]}
-    made = datasets.Dataset.from_dict(content, features=features)
-    made.save_to_disk(str(tmp_path / "one"))
-    datasets.DatasetDict({"train": made, "test": made.select(range(4))}).save_to_disk(str(tmp_path / "parts"))
-    made.select([3, 1, 2]).save_to_disk(str(tmp_path / "picked"))
-    for items in (open_dataset(tmp_path / "one"), from_datasets(made)):
-        assert items.classes == tuple(NAMES)
-        assert [int(items.read(i)[0, 0, 0]) for i in range(12)] == list(range(12))
-    assert len(open_task(tmp_path / "parts", validation=0).test) == 4
-    assert [int(open_dataset(tmp_path / "picked").read(i)[0, 0, 0]) for i in range(3)] == [3, 1, 2]
-    assert [int(from_datasets(made.select([3, 1, 2])).read(i)[0, 0, 0]) for i in range(3)] == [3, 1, 2]
+    return datasets.Dataset.from_dict(content, features=features)
+
+
+def values(items):
+    return [int(items.read(i)[0, 0, 0]) for i in range(len(items))]
+
+
+def test_what_the_library_itself_writes_is_read(tmp_path, given):
+    given.save_to_disk(str(tmp_path / "one"))
+    given.select([3, 1, 2]).save_to_disk(str(tmp_path / "picked"))
+    items = open_dataset(tmp_path / "one")
+    assert (items.classes, values(items)) == (tuple(NAMES), [*range(12)])
+    assert values(open_dataset(tmp_path / "picked")) == [3, 1, 2]
+
+
+def test_a_data_set_in_memory_is_a_source(given, monkeypatch, tmp_path):
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setenv("NEARFAR_CACHE", str(tmp_path / "cache"))
+    items = open_dataset(given)
+    assert (items.classes, items.name, values(items)) == (tuple(NAMES), "dataset", [*range(12)])
+    assert values(open_dataset(given.select([3, 1, 2]))) == [3, 1, 2]
+    assert values(as_items(given)) == [*range(12)]
+    task = open_task(datasets.DatasetDict({"train": given, "test": given.select(range(4))}), validation=0)
+    assert (len(task.train), len(task.test)) == (12, 4)
+    before = sorted((tmp_path / "cache").rglob("*.arrow"))
+    open_dataset(given)
+    assert sorted((tmp_path / "cache").rglob("*.arrow")) == before, "saved once"
+    path = Selection(data=given).data
+    assert (path, TrainConfig.of(data=given).data) == (local_source(given), path)
+    assert open_dataset(path).classes == tuple(NAMES)
+
+
+def test_data_sets_that_cannot_be_saved_are_refused_in_one_line(given, monkeypatch, tmp_path):
+    monkeypatch.setenv("NEARFAR_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(DataError, match="has a transform, which is not saved; apply it with its method map"):
+        open_dataset(given.with_transform(lambda rows: rows))
+    with pytest.raises(DataError, match="IterableDataset is a stream; write it into files first"):
+        open_dataset(IterableDataset())
+    with pytest.raises(TypeError, match="expected a path or a name, got ndarray"):
+        open_dataset(np.zeros(3))
+    monkeypatch.setattr(type(given), "save_to_disk", full)
+    with pytest.raises(DataError, match=r"cannot be saved to .*No space left"):
+        open_dataset(given.select([1]))
+    assert not list((tmp_path / "cache").rglob("dataset.*")), "nothing half-written stays"
+
+
+class IterableDataset:
+    """A stream of Hugging Face, by what it has."""
+
+    features = None
+
+    def __iter__(self):
+        return iter(())
+
+
+def full(self, place):
+    (Path(place)).mkdir()
+    raise OSError(28, "No space left on device")
+
+
+def test_a_part_is_read_without_the_rest(tmp_path, monkeypatch):
+    """Tables are mapped into memory, images are decoded when they are needed, and workers get a path."""
+    pictures = [{"bytes": bytes(png(i)) + bytes(2**20), "path": None} for i in range(24)]  # 24 MB
+    folder = saved(tmp_path / "photos", pyarrow.table({"image": pictures, "label": [i % 4 for i in range(24)]}))
+    del pictures
+    monkeypatch.setattr("nearfar.data.decode.IMAGE_MEMORY_BYTES", 0)
+    before = pyarrow.total_allocated_bytes()
+    items = open_dataset(folder)
+    assert int(items.read(7)[0, 0, 0]) == 7
+    assert pyarrow.total_allocated_bytes() - before < 2**21
+    assert len(pickle.dumps(items.read)) < 10_000
+    assert int(pickle.loads(pickle.dumps(items.read))(9)[0, 0, 0]) == 9
+
+
+def test_sounds_of_hugging_face_are_sounds(tmp_path):
+    soundfile = pytest.importorskip("soundfile")
+    clips = []
+    for k in range(4):
+        buffer = BytesIO()
+        soundfile.write(buffer, np.full(800, k / 8, np.float32), 16_000, format="WAV")
+        clips.append({"bytes": buffer.getvalue(), "path": f"{k}.wav"})
+    features = {"audio": {"_type": "Audio"}, "label": {"_type": "ClassLabel", "names": NAMES}}
+    made = pyarrow.table({"audio": clips, "label": [0, 1, 0, 1]})
+    made = made.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+    pyarrow.parquet.write_table(made, tmp_path / "clips.parquet")
+    for source in (saved(tmp_path / "clips", made), tmp_path / "clips.parquet"):
+        items = open_dataset(source)
+        assert (items.kind, items.classes[:2]) == ("sound", ("apple", "kiwi"))
+        assert items.read(3).mean() == pytest.approx(3 / 8, abs=1e-3)
 
 
 def test_a_text_of_negative_length_is_refused_in_one_line(tmp_path):

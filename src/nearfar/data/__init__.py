@@ -7,7 +7,7 @@ the torch side.
 from ..io.untrusted import images_from
 from .checks.inspection import Inspection, inspect_data
 from .dataset import DataError, DataNotFoundError, Dataset, Task, carve_validation
-from .items import as_items, from_datasets, open_items
+from .items import as_items, open_items
 from .open import open_dataset, open_task
 
 __all__ = [
@@ -18,7 +18,6 @@ __all__ = [
     "Task",
     "as_items",
     "carve_validation",
-    "from_datasets",
     "images_from",
     "inspect_data",
     "open_dataset",

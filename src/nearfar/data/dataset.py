@@ -7,7 +7,6 @@ any way.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -23,8 +22,6 @@ from .class_labels import ClassLabels
 from .listed import PairsOfItems
 
 Kind = Literal["image", "row", "text", "sound"]
-Named = str | os.PathLike[str]
-"""A source of data as a user names it: a path, or a name such as "digits"."""
 UNKNOWN_CLASS = ""
 """Class of items without a class."""
 
@@ -46,16 +43,6 @@ class BadItemError(DataError):
 
 
 NEED_NONE = "`nearfar index` and `nearfar groups` need no classes"
-
-
-def as_text(source: Named) -> str:
-    """Return the name or the path of a source as text; raise a TypeError for anything else, such as an array."""
-    if not isinstance(source, str | os.PathLike):
-        kind = type(source).__name__
-        raise TypeError(
-            f"source: expected a path or a name, got {kind}; Dataset.from_array(name, array, labels) takes arrays"
-        )
-    return os.fspath(source)
 
 
 def check_column(source: str, argument: str, column: str | None) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..io.formats import ARCHIVES, TARS, function_at, has_columns, reader_of
+from ..io.remote import is_remote
 from ..numerics.mel import log_mel_statistics
 from ..progress import counted
 from ..quoting import PATH, count_of, quoted
@@ -26,16 +27,15 @@ from .dataset import (
     DataError,
     DataNotFoundError,
     Dataset,
-    Named,
     NoNumbers,
     Source,
-    as_text,
     check_column,
     numbers_only,
     some,
 )
 from .decode import decode, decode_small, read_small
 from .image_formats import EXPECTED, advice_on, suffixes
+from .located import Named, SavedToDisk, local_source
 from .open import open_dataset, resolve_source
 from .readers.arrays import (
     DATA,
@@ -102,9 +102,10 @@ def open_items(
     DataError
         If the data cannot be used; the message is one line.
     """
-    path = Path(as_text(source))
-    check_column(as_text(source), "label", label)
-    check_column(as_text(source), "name", name)
+    source = local_source(source)
+    path = Path(source)
+    check_column(source, "label", label)
+    check_column(source, "name", name)
     found: Dataset | None = None
     reader = reader_of(path) if path.is_file() or path.is_dir() else None  # others are refused below
     if path.is_file() and path.suffix.lower() in (*ENDINGS, *OTHERS):
@@ -150,8 +151,8 @@ def as_items(
     """
     if isinstance(given, Dataset):
         return given
-    if isinstance(given, str | os.PathLike):
-        if not (isinstance(given, str) and "text" in takes and are_words(given)):
+    if isinstance(given, str | os.PathLike | SavedToDisk):
+        if not (isinstance(given, str) and "text" in takes and not is_remote(given) and are_words(given)):
             return open_items(given, label=label, name=name, skip_bad=skip_bad, takes=takes)
         given = [given]
     X = as_column(given)
@@ -315,40 +316,6 @@ def items_in_folder(path: Path, **how: Any) -> Dataset | None:
         return None
     found = _loose(stem_of(path), kind, files, names, skip_bad)
     return replace(found, notes=(*found.notes, *unread(every, names, files.folders(), kind)))
-
-
-def from_datasets(dataset: Any, *, label: str | None = None, name: str = "dataset") -> Dataset:
-    """Convert a data set of Hugging Face's `datasets`, of images or rows with their classes.
-
-    To train on one, write it with `save_to_disk`: the folder can be used like any other source.
-
-    Parameters
-    ----------
-    dataset : datasets.Dataset
-        One split, such as ``load_dataset(...)["train"]``.
-    label : str, optional
-        Column of the classes. By default, `label`; for rows also `class`, `target` or `y`.
-    name : str
-        Name of the data set in reports.
-
-    Returns
-    -------
-    Dataset
-        The items, which remain in memory or on disk as they are.
-
-    Raises
-    ------
-    DataError
-        If the column of the classes does not exist.
-    """
-    if not hasattr(dataset, "with_format") or not hasattr(dataset, "features") or hasattr(dataset, "keys"):
-        kind = type(dataset).__name__
-        raise DataError(
-            f'dataset: expected one set of Hugging Face\'s datasets, as load_dataset(...)["train"], got {kind}'
-        )
-    from .readers.manifest import read_object
-
-    return read_object(dataset, name=name, label=label).items
 
 
 class NamedReader:

@@ -21,10 +21,8 @@ from .dataset import (
     DataError,
     DataNotFoundError,
     Dataset,
-    Named,
     Source,
     Task,
-    as_text,
     carve_validation,
     check_column,
     held_out_pairs,
@@ -33,6 +31,7 @@ from .dataset import (
     some,
     unseen_half,
 )
+from .located import Named, local_source, refuse_remote
 from .readers.files import OTHER_TARS, refuse_special
 
 Split: TypeAlias = Literal["classes", "rows"]
@@ -101,9 +100,10 @@ def open_task(
 
     Parameters
     ----------
-    source : str or path
+    source : str, path, or datasets.Dataset
         A folder with one folder per class, a table, an archive, or the name of a built-in data set. `docs/data.md`
-        describes all that can be read, and `nearfar.io.formats.accepted()` lists it.
+        describes all that can be read, and `nearfar.io.formats.accepted()` lists it. Also the address of one, such as
+        ``s3://bucket/photos``, or a `Dataset` or `DatasetDict` of Hugging Face (`nearfar.data.located`).
     test : str or path, optional
         Another source to test on. By default, the split of `source` is used; if it has none, half of its classes are
         drawn.
@@ -182,7 +182,7 @@ def open_task(
 
 def _open_each(sources: Sequence[Named], label: str | None, name: str | None, **settings: Any) -> list[Source]:
     """Open sources, with the columns of labels and names for those that are tables, if any is; else it is refused."""
-    tables = [has_columns(as_text(source)) for source in sources]
+    tables = [has_columns(local_source(source)) for source in sources]
     opened = []
     for source, is_of_columns in zip(sources, tables, strict=True):
         columns: dict[str, Any] = {"label": label, "name": name} if is_of_columns or not any(tables) else {}
@@ -291,7 +291,7 @@ def with_pairs(task: Task, table: Named) -> Task:
     }
     sets = {name: part for name, part in parts.items() if part is not None}
     names = [name for part in sets.values() for name in part.names]
-    listed, note = listed_in(as_text(table), names)
+    listed, note = listed_in(local_source(table), names)
     begin = 0
     found: dict[str, Any] = {}
     for name, part in sets.items():
@@ -371,7 +371,7 @@ def _opened(
     pairs: bool,
 ) -> Source:
     """Open a source with the reader of its format, also a table whose columns are not all numbers."""
-    source = as_text(source)
+    source = local_source(source)
     if image_size is not None and image_size < 1:
         raise DataError(f"image_size: expected a side of at least 1 pixel, got {quoted(image_size)}")
     check_column(source, "label", label)
@@ -484,7 +484,8 @@ def _open_path(source: str, settings: Mapping[str, Any]) -> Source:
 
 
 def resolve_source(source: str, folder: Path | None) -> str:
-    """Return the source. A relative path that does not exist in the current folder refers to `folder`."""
+    """Return a recorded source. A relative path that does not exist in the current folder refers to `folder`."""
+    refuse_remote(source)
     kind, colon, path = source.partition(":")
     if kind not in ARCHIVES or not path:
         kind = ""

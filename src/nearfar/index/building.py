@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from ..data import Dataset
 from ..data.dataset import some
 from ..data.items import left_out
+from ..data.located import Named, local_source
 from ..data.open import documents_of
 from ..data.readers.ids import ids_of, is_id
 from ..data.readers.manifest import ABOUT, LABELS, PART, SIDES, read_columns
@@ -47,7 +48,7 @@ DISPLAY_NAME = "display_name"
 
 def build(
     source: str | os.PathLike[str] | None,
-    data: str | None,
+    data: Named | None,
     out: str | os.PathLike[str],
     *,
     add: bool = False,
@@ -71,7 +72,7 @@ def build(
     ----------
     source : path or None
         A model, as for `nearfar.load`; a file of embeddings; an index, which is copied; or None, to change `out` only.
-    data : str or None
+    data : str, path, datasets.Dataset or None
         The items, as for `nearfar.data.open_items`; None for a source that has its embeddings.
     out : path
         The index, as for `nearfar.index.open`.
@@ -108,6 +109,7 @@ def build(
     FileNotFoundError
         If a source does not exist.
     """
+    data = None if data is None else local_source(data)
     out = Path(out)
     columns = None if columns is None else Path(columns)
     if threshold is not None and not 0 <= threshold < inf:

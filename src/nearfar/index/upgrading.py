@@ -27,6 +27,7 @@ import numpy as np
 
 from ..data import Dataset
 from ..data.dataset import some
+from ..data.located import Named, local_source
 from ..data.open import resolve_source
 from ..data.readers.files import FolderFiles
 from ..io.atomic_files import atomic_path, locked
@@ -59,7 +60,7 @@ MOST_BLOCKS = 200  # a server reads a file again after each change, so that ther
 def upgrade(
     path: str | os.PathLike[str],
     source: str | os.PathLike[str],
-    data: str | None = None,
+    data: Named | None = None,
     *,
     distance: str | None = None,
     dims: int | None = None,
@@ -104,6 +105,7 @@ def upgrade(
     Traceback (most recent call last):
     ValueError: upgrade: http://localhost:19530/photos is in a server; copy it to a file (nearfar index ...
     """
+    data = None if data is None else local_source(data)
     out = Path(path)
     source = Path(source)
     with _alone(out):

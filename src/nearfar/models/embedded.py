@@ -15,6 +15,7 @@ from ..data import Dataset
 from ..data.checks.training_items import unseen
 from ..data.dataset import UNKNOWN_CLASS, some
 from ..data.items import embedding_rows, flat_rows, left_out
+from ..data.located import is_elsewhere, local_source
 from ..data.open import match_classes, of_classes, open_source, queries_and_documents, read_levels, same_classes
 from ..data.readers.arrays import read_arrays, read_gallery
 from ..data.readers.manifest import read_columns
@@ -41,7 +42,8 @@ class Selection:
     Attributes
     ----------
     data : str or None
-        Source of the items; None means the test of a run, or the items of a file of embeddings.
+        Source of the items, as for `nearfar.data.open_task`; None means the test of a run, or the items of a file of
+        embeddings.
     classes : sequence of str
         Classes to keep; empty means all.
     label, name : str or None
@@ -68,6 +70,10 @@ class Selection:
     group_by: str | None = None
     group_score: str = "best"
     distance: str | None = None
+
+    def __post_init__(self) -> None:
+        if is_elsewhere(self.data):
+            object.__setattr__(self, "data", local_source(self.data))  # type: ignore[arg-type]
 
     @property
     def all_of_run(self) -> bool:

@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
+from ..data.located import is_elsewhere, local_source, refuse_remote
 from ..deep.networks.preprocessing import Preprocessing
 from ..deep.networks.timm_folder import trunk_of_folder
 from ..expressions import modules_in
@@ -39,6 +40,7 @@ Tracker = Literal["tensorboard", "wandb", "mlflow", "trackio", "csv"]
 NO_EFFECT = Meta(extra={"changes the result": False})  # may differ when a run is resumed
 OF_A_RUN = Meta(extra={"only of a run in a folder": True})  # not of an estimator
 OF_AN_ESTIMATOR = Meta(extra={"argument of DeepMetric": True})
+SOURCES = ("data", "test", "pairs")
 OF_THE_TASK = Meta(extra={"of what is learned and tested": True})  # which the data do not change
 FOUND = Meta(extra={"may be found": True})  # another than given: after `steps`, for the trunk, for the device
 
@@ -70,7 +72,8 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     Parameters
     ----------
     data : str
-        Source of the items and their classes, as for `nearfar.data.open_task`.
+        Source of the items and their classes, as for `nearfar.data.open_task`. Of an address or a data set of Hugging
+        Face, it is the local copy.
     protocol : {"honest", "paper"}
         "honest" chooses the checkpoint on classes that are held out of the training classes; "paper" trains on all of
         them and keeps the last checkpoint, as the founding papers do.
@@ -416,6 +419,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise TrainError(f"config: unknown setting {quoted(name)}{hint}")
         if fields.get("protocol") == "paper":
             fields.setdefault("validation", 0.0)
+        fields |= {name: local_source(fields[name]) for name in SOURCES if is_elsewhere(fields.get(name))}
         fields = _of_timm_folder(fields)
         try:
             config = msgspec.convert({name: plain_value(name, value) for name, value in fields.items()}, cls)
@@ -572,6 +576,8 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             changes.setdefault("preprocessing", None)  # the record belongs to the old trunk
         if changes.get("protocol") == "paper":
             changes.setdefault("validation", 0.0)
+        for name in SOURCES:
+            refuse_remote(getattr(self, name) or "")
         changed = TrainConfig.of(**{**self.to_dict(), **changes})
         return msgspec.structs.replace(changed, given=tuple(sorted({*self.given, *changes})))
 

@@ -12,6 +12,7 @@ import numpy as np
 from ..data import Dataset
 from ..data.dataset import number_labels
 from ..data.items import NamedReader, embedding_rows, named_by_paths, open_items, root_of
+from ..data.located import Named, local_source
 from ..data.open import open_source
 from ..index import open_store
 from ..index.groups import numbered
@@ -110,7 +111,7 @@ class Collected:
 
 def collect(
     source: str | Path,
-    data: str | None = None,
+    data: Named | None = None,
     selection: Selection | None = None,
     *,
     distance: str | None = None,
@@ -122,7 +123,7 @@ def collect(
     ----------
     source : str or Path
         An index, a file of embeddings, or what `nearfar.load` loads.
-    data : str, optional
+    data : str, path, or datasets.Dataset, optional
         The items, for a model.
     selection : Selection, optional
         Which items are embedded; an index has all of its items.
@@ -132,6 +133,7 @@ def collect(
         Column of an index, or of a table of items, with the group of each item.
     """
     source = Path(source)
+    data = None if data is None else local_source(data)
     selection = replace(selection or Selection(), data=data, seen_too=True, group_by=group_by or None)
     kind = kind_of(source, *MODELS, SourceKind.EMBEDDINGS, SourceKind.INDEX)
     if kind is SourceKind.INDEX:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..data.dataset import UNKNOWN_CLASS
 from ..data.items import left_out
+from ..data.located import Named, local_source
 from ..io.part_files import missing_note
 from ..io.sources import kind_by_name
 from ..models.embedded import Embedded, embed_to
@@ -18,7 +19,7 @@ from ..quoting import count_of
 
 def embed(
     model: str | os.PathLike[str],
-    data: str,
+    data: Named,
     out: str | os.PathLike[str],
     *,
     shard: str = "",
@@ -40,7 +41,7 @@ def embed(
     ----------
     model : str or path
         What `nearfar.load` loads.
-    data : str
+    data : str, path, or datasets.Dataset
         The items, as for `nearfar.data.open_items`. Rows of an `.npy` and folders of embeddings are read part by part;
         of other data, names and labels stay in memory, and so do rows, texts and small images.
     out : str or path
@@ -100,6 +101,7 @@ def embed(
     all: shard 2/2, 1 part of 3 written; complete, 40 embeddings of 3 dimensions
     """
     path = Path(out)
+    data = local_source(data)
     how: dict[str, Any] = {"label": label, "name": name, "dims": dims, "texts": texts, "skip_bad": skip_bad}
     if path.suffix in FILES:
         if shard or part_size != PART_SIZE:

@@ -18,6 +18,7 @@ from ..data.checks.inspection import few_test_classes
 from ..data.checks.training_items import marks_of
 from ..data.dataset import check_seed
 from ..data.items import flat_rows, left_out
+from ..data.located import Named, local_source
 from ..data.open import open_source, open_whole
 from ..data.table_columns import TableColumns
 from ..estimators import TableEncoder
@@ -39,7 +40,7 @@ ENOUGH = 4  # minimum number of classes to hold some out: two to learn from and 
 
 
 def fit(
-    data: str,
+    data: Named,
     text: str,
     out: str | Path,
     *,
@@ -58,7 +59,7 @@ def fit(
 
     Parameters
     ----------
-    data : str
+    data : str, path, or datasets.Dataset
         Source of the items, as for `nearfar.data.open_task`.
     text : str
         The learner with its settings, such as "GMML(t=0.3)". "auto" is `nearfar.AutoMetric`, which holds out what the
@@ -77,6 +78,7 @@ def fit(
 
     from .scoring import score_learner
 
+    data = local_source(data)
     out = Path(out)
     if kind_by_name(out) is SourceKind.EMBEDDINGS:  # the other commands would read a file of this name as embeddings
         raise ValueError(f"out: {out}: expected a file that ends in .safetensors")

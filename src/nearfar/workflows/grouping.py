@@ -16,6 +16,7 @@ from .reporting import ignore
 
 if TYPE_CHECKING:
     from ..data.items import NamedReader
+    from ..data.located import Named
     from ..models.embedded import Selection
     from ..numerics.types import Ints
 
@@ -24,7 +25,7 @@ SHOWN_NAMES = 3  # names of each group on its line
 
 def groups(
     source: str | Path,
-    data: str | None = None,
+    data: Named | None = None,
     out: Path | None = None,
     selection: Selection | None = None,
     *,

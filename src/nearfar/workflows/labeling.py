@@ -19,6 +19,7 @@ from .reporting import ignore
 
 if TYPE_CHECKING:
     from ..data.items import NamedReader
+    from ..data.located import Named
     from ..models.embedded import Selection
     from ..numerics.types import Array, Ints
 
@@ -27,7 +28,7 @@ Texts: TypeAlias = NDArray[np.str_]
 
 def label_next(
     source: str | Path,
-    data: str | None = None,
+    data: Named | None = None,
     out: Path | None = None,
     selection: Selection | None = None,
     *,

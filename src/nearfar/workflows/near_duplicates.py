@@ -29,6 +29,7 @@ from .suspecting import KEEP, REMOVE
 if TYPE_CHECKING:
     from ..data import Dataset
     from ..data.items import NamedReader
+    from ..data.located import Named
     from ..models.embedded import Selection
 
 COLUMNS_OF_GROUPS = ("group", "distance", "class", "name", "decision")
@@ -47,7 +48,7 @@ class Duplicate(NamedTuple):
 
 def duplicates(
     source: str | Path,
-    data: str | None = None,
+    data: Named | None = None,
     out: Path | None = None,
     selection: Selection | None = None,
     *,

@@ -23,6 +23,7 @@ from .collected import Collected, collect
 
 if TYPE_CHECKING:
     from ..data import Dataset
+    from ..data.located import Named
     from ..evaluation import HardNegatives, Suspects
     from ..models.embedded import Selection
     from ..numerics.types import AnyArray
@@ -37,7 +38,7 @@ EVIDENCE = 8  # neighbors that the page shows for each suspect
 
 def suspects(
     source: str | Path,
-    data: str | None = None,
+    data: Named | None = None,
     out: Path | None = None,
     selection: Selection | None = None,
     *,

@@ -21,14 +21,13 @@ from ..dataset import (
     DataError,
     Dataset,
     Kind,
-    Named,
     NoClassesError,
     Task,
-    as_text,
     held_out_count,
     some,
 )
 from ..items import open_items
+from ..located import Named, local_source
 from ..open import (
     CLOSED,
     DRAWN,
@@ -231,14 +230,16 @@ def inspect_data(
     DataError
         If the source cannot be opened at all.
     """
+    source = local_source(source)
+    test = None if test is None else local_source(test)
     of_levels = None
     if levels:
-        tables = [as_text(one) for one in (source, test) if one is not None]
+        tables = [one for one in (source, test) if one is not None]
         of_levels = read_levels(tables, label or "label", levels)
     why = ""
     try:
         how: dict[str, Any] = {"validation": validation, "split": split}
-        how["pairs"] = label is None and has_captions(as_text(source))
+        how["pairs"] = label is None and has_captions(source)
         how |= {"label": label, "name": name, "partial": partial, "skip_bad": skip_bad}
         task = readable(open_task, source, test=test, test_classes=test_classes, seed=seed, **how)
     except DataError as error:

@@ -27,7 +27,7 @@ from ...io.untrusted import (
 )
 from ...quoting import PATH, quoted, shorten
 from ..dataset import DataError, DataNotFoundError
-from .saved_datasets import ArrowImages
+from .saved_datasets import ArrowFiles
 from .shard_files import ShardFiles
 from .tar_files import TarFiles
 
@@ -221,7 +221,7 @@ def file_behind(files: Files, name: str) -> Path:
     """
     if isinstance(files, FolderFiles):
         return Path(files.root, name)
-    if isinstance(files, ArrowImages):
+    if isinstance(files, ArrowFiles):
         return files.newest
     if isinstance(files, ShardFiles):
         return files.archive(name)

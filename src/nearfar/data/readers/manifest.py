@@ -29,7 +29,6 @@ from ..dataset import (
     NoNumbers,
     Source,
     number_labels,
-    numbers_only,
     some,
 )
 from ..decode import Box
@@ -49,7 +48,7 @@ from .pair_tables import (
     split_by_rows,
 )
 from .parquet import read_parquet
-from .saved_datasets import columns_and_images, read_feather, read_saved
+from .saved_datasets import read_feather, read_saved
 from .text_tables import header_advice, read_text_table, unpacked_name
 from .texts import first_words, text_items
 
@@ -174,27 +173,6 @@ def _with_sets(path: Path, table: Table) -> tuple[Table, ClassLabels]:
     except ValueError as error:
         raise DataError(f"{path}: {error}") from error
     return {**{name: cells for name, cells in table.items() if name != SETS}, LABELS[0]: classes}, sets
-
-
-def read_object(dataset: Any, *, name: str, label: str | None = None) -> Source:
-    """Read an object of Hugging Face's datasets.
-
-    Parameters
-    ----------
-    dataset : datasets.Dataset
-        Any object with `with_format` and `features`.
-    name : str
-        Name of the data set.
-    label : str, optional
-        Name of the column of the labels, as for `read_manifest`.
-    """
-    table = dataset.with_format("arrow")[:]
-    names = {column: kind.names for column, kind in dataset.features.items() if hasattr(kind, "names")}
-    columns, stored = columns_and_images(Path(name), table, _labels_of(label), paths=True, names=names)
-    how: dict[str, Any] = {"image_size": None, "skip_bad": False, "unlabeled": None}
-    return numbers_only(
-        _source(Path(name), _renamed(columns, label), stored, label=label, name=None, group=None, **how)
-    )
 
 
 def _source(
@@ -351,7 +329,7 @@ def _images_source(
         if not skip_bad:
             _check_files(path, folder, paths)
     files: Files = stored or folder
-    kind: FileKind = files_of_a_kind(paths)[0] if stored is None else "image"
+    kind: FileKind = files_of_a_kind(paths)[0] if stored is None else getattr(stored, "kind", "image")
     groups = _groups(path, table)
     about: dict[str, Any] = {"roles": roles, "split": split, "groups": groups, "skip_bad": skip_bad}
     if kind == "sound":

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -45,7 +46,7 @@ def read_parquet(path: Path, labels: Sequence[str]) -> tuple[dict[str, Sequence[
             pictures = []
         else:
             pictures = [field for field in fields if _holds_bytes(field.type)]
-        stored = _images(path, pictures) if pictures else None
+        stored = _images(path, pictures, schema) if pictures else None
         table = _table(path, [field for field in fields if field not in pictures], size)
         names = class_names(path, schema)
         columns: dict[str, Sequence[Any]] = {} if stored is None else {"path": stored.names()}
@@ -138,12 +139,13 @@ def _weight(cell: Any) -> int:
     return 0
 
 
-def pictures_in(path: Path, schema: Any) -> str | None:
-    """Return the name of the column that contains images; None if there is none."""
+def media_in(path: Path, schema: Any) -> tuple[str, Literal["image", "sound"]] | None:
+    """Return the name of the column that contains images or sounds, and what they are; None if there is none."""
     found = [field for field in schema if _holds_bytes(field.type)]
     if not found:
         return None
-    return str(_chosen(path, found).name)
+    name = str(_chosen(path, found).name)
+    return name, "sound" if _features(path, schema).get(name, {}).get("_type") == "Audio" else "image"
 
 
 def _check_size(path: Path, size: int) -> None:
@@ -200,20 +202,21 @@ def _holds_bytes(kind: Any) -> bool:
     return types.is_binary(kind) or types.is_large_binary(kind)
 
 
-def _images(path: Path, fields: Sequence[Any]) -> ParquetImages:
-    """Return the images of the only column of bytes, or of the column named image."""
+def _images(path: Path, fields: Sequence[Any], schema: Any) -> ParquetImages:
+    """Return the images or sounds of the only column of bytes, or of the column named image or audio."""
     from pyarrow import types
 
     chosen = _chosen(path, fields)
-    return ParquetImages.of(path, chosen.name, paired=types.is_struct(chosen.type))
+    _, kind = media_in(path, schema) or ("", "image")
+    return replace(ParquetImages.of(path, chosen.name, paired=types.is_struct(chosen.type)), kind=kind)
 
 
 def _chosen(path: Path, fields: Sequence[Any]) -> Any:
-    """Return the only column of bytes, or the column named image."""
+    """Return the only column of bytes, or else the column named image or audio."""
     if len(fields) == 1:
         chosen = list(fields)
     else:
-        chosen = [field for field in fields if field.name == "image"]
+        chosen = [field for name in ("image", "audio") for field in fields if field.name == name]
     if not chosen:
         several = some([field.name for field in fields])
         raise DataError(f"{path}: {len(fields)} columns contain bytes ({several}); name that of the images 'image'")
@@ -222,17 +225,22 @@ def _chosen(path: Path, fields: Sequence[Any]) -> Any:
 
 def class_names(path: Path, schema: Any) -> dict[str, list[str]]:
     """Return the class names of columns of numbers from the metadata of Hugging Face, if any."""
-    try:
-        metadata = parse_json((schema.metadata or {}).get(b"huggingface", b"{}"))
-        features = metadata.get("info", {}).get("features", {})
-        found = {name: kind["names"] for name, kind in features.items() if isinstance(kind, dict) and "names" in kind}
-    except (ValueError, AttributeError) as error:
-        raise DataError(f"{path}: its metadata of Hugging Face are damaged ({error}); {WITHOUT}") from error
+    found = {name: kind["names"] for name, kind in _features(path, schema).items() if "names" in kind}
     for name, names in found.items():
         if not isinstance(names, list) or not all(isinstance(one, str) for one in names):
             wrong = f"expected a list of text as names of the classes of {quoted(name)}, got {quoted(names)}"
             raise DataError(f"{path}: its metadata of Hugging Face are damaged ({wrong}); {WITHOUT}")
     return found
+
+
+def _features(path: Path, schema: Any) -> dict[str, dict[str, Any]]:
+    """Return what the metadata of Hugging Face state about each column, if there are any."""
+    try:
+        metadata = parse_json((schema.metadata or {}).get(b"huggingface", b"{}"))
+        features = metadata.get("info", {}).get("features", {})
+        return {name: kind for name, kind in features.items() if isinstance(kind, dict)}
+    except (ValueError, AttributeError) as error:
+        raise DataError(f"{path}: its metadata of Hugging Face are damaged ({error}); {WITHOUT}") from error
 
 
 def _called(path: Path, name: str, numbers: Sequence[Any], names: Sequence[str]) -> list[str | None]:

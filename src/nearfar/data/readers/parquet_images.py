@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from ...io.untrusted import check_expansion
 from ..dataset import DataError
@@ -35,12 +35,14 @@ class ParquetImages:
         Row of each name.
     written : int
         Date of the file in nanoseconds. If the table is written again, groups of the old one are not used.
+    kind : {"image", "sound"}
     """
 
     root: str
     column: str
     places: Mapping[str, int]
     written: int
+    kind: Literal["image", "sound"] = "image"
 
     @classmethod
     def of(cls, path: Path, column: str, paired: bool) -> ParquetImages:

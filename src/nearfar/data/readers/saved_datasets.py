@@ -1,29 +1,26 @@
-"""Data sets of Hugging Face's `datasets`: folders of `save_to_disk`, and objects, both read with pyarrow only.
+"""Data sets of Hugging Face's `datasets` in folders of `save_to_disk`, read with pyarrow only.
 
 A folder contains tables in Arrow's stream format, and JSON files that list them. Nothing in it is run as code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ...io.untrusted import (
-    LARGEST_IMAGE,
     Outside,
-    Unreadable,
     check_regular,
     further_folders,
     path_below,
-    read_file,
     read_json,
 )
 from ...quoting import PATH, quoted, shorten
 from ..dataset import DataError, DataNotFoundError
-from .parquet import Unpacked, class_names, columns_of, pictures_in
+from .parquet import Unpacked, class_names, columns_of, media_in
 
 STATE = "state.json"
 PARTS = "dataset_dict.json"
@@ -31,25 +28,25 @@ SAVE = "save it again with save_to_disk of a current version of datasets"
 
 
 @dataclass(frozen=True)
-class ArrowImages:
-    """The encoded images in an Arrow column, as files with the names in the table.
+class ArrowFiles:
+    """The encoded images or sounds in an Arrow column, as files with the names in the table.
 
     Parameters
     ----------
     root : str
-        Path of the folder.
-    column : pyarrow.ChunkedArray
-        Column of bytes, or of pairs of bytes and path.
+        Path of the folder or the file.
+    opened : callable
+        Opens the column, of bytes, or of pairs of bytes and path. Files are mapped into memory, of which only what is
+        read takes room; each process opens them for itself.
     labels : sequence of str
-        Names of the images.
-    paths : bool
-        Whether images with a path but without bytes are read from that path.
+        Names of the images or sounds.
+    kind : {"image", "sound"}
     """
 
     root: str
-    column: Any
+    opened: Callable[[], Any]
     labels: Sequence[str]
-    paths: bool = False
+    kind: Literal["image", "sound"] = "image"
 
     def names(self) -> list[str]:
         return list(self.labels)
@@ -62,38 +59,28 @@ class ArrowImages:
 
     def read(self, name: str) -> bytes:
         if name not in self._places:
-            raise DataNotFoundError(f"{self.root}: has no image {quoted(name)}")
-        value = self.column[self._places[name]].as_py()
-        content = value
-        path = None
-        if isinstance(value, dict):  # the form of images in datasets: bytes, a path, or both
-            content = value.get("bytes")
-            path = value.get("path")
-        if content is not None:
-            return bytes(content)
-        if path is None or not self.paths:
-            raise DataError(f"{self.root}: {name} has no bytes; {SAVE}, which stores images in the folder")
-        try:
-            return read_file(Path(path), LARGEST_IMAGE)
-        except (Unreadable, OSError, ValueError) as error:
-            raise DataNotFoundError(f"{shorten(str(path), PATH)}: cannot be read ({error})") from error
+            raise DataNotFoundError(f"{self.root}: has no {self.kind} {quoted(name)}")
+        value = self._column[self._places[name]].as_py()
+        content = value.get("bytes") if isinstance(value, dict) else value
+        if content is None:
+            raise DataError(f"{self.root}: {name} has no bytes; {SAVE}, which stores {self.kind}s in the folder")
+        return bytes(content)
 
     def __contains__(self, name: str) -> bool:
         return name in self._places
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_column"}
+
     @cached_property
     def newest(self) -> Path:
-        """The file of the folder that was written last; its date changes if the data set is saved again.
-
-        Raises
-        ------
-        FileNotFoundError
-            If the images are those of an object, which has no folder.
-        """
-        files = [] if self.paths else [path for path in Path(self.root).rglob("*") if path.is_file()]
-        if not files:
-            raise FileNotFoundError(f"{self.root}: is not a folder of datasets")
+        """The file of the folder that was written last; its date changes if the data set is saved again."""
+        files = [path for path in (Path(self.root), *Path(self.root).rglob("*")) if path.is_file()]
         return max(files, key=lambda path: path.stat().st_mtime_ns)
+
+    @cached_property
+    def _column(self) -> Any:
+        return self.opened()
 
     @cached_property
     def _places(self) -> dict[str, int]:
@@ -105,7 +92,7 @@ def is_saved(path: Path) -> bool:
     return (path / STATE).is_file() or (path / PARTS).is_file()
 
 
-def read_saved(path: Path, labels: Sequence[str]) -> tuple[dict[str, Sequence[Any]], ArrowImages | None]:
+def read_saved(path: Path, labels: Sequence[str]) -> tuple[dict[str, Sequence[Any]], ArrowFiles | None]:
     """Return the columns of a folder and its images, as `read_parquet` does; the column `split` has the names of parts.
 
     Raises
@@ -118,18 +105,9 @@ def read_saved(path: Path, labels: Sequence[str]) -> tuple[dict[str, Sequence[An
     except ImportError as error:
         raise DataError(f"{path}: data sets of Hugging Face need pyarrow; pip install 'nearfar[tables]'") from error
     try:
-        if (path / PARTS).is_file():
-            parts = _listed(path / PARTS, "splits")
-            tables, of_files = zip(*[_table(path / part) for part in parts], strict=True)
-            size = sum(of_files)
-            sizes = [table.num_rows for table in tables]
-            whole = pyarrow.concat_tables(tables)
-            split = [part for part, size in zip(parts, sizes, strict=True) for _ in range(size)]
-        else:
-            whole, size = _table(path)
-            split = []
+        whole, size, split = _tables(path)
         whole.validate(full=True)  # of damaged files, lengths may be negative; the bytes of images are not read
-        columns, stored = columns_and_images(path, whole, labels, size=size)
+        columns, stored = columns_and_files(path, whole, labels, _table_of_folder, size=size)
     except (pyarrow.ArrowException, OSError) as error:
         why = shorten(str(error).splitlines()[0], PATH)
         raise DataError(f"{path}: not a readable folder of datasets ({why})") from error
@@ -138,50 +116,70 @@ def read_saved(path: Path, labels: Sequence[str]) -> tuple[dict[str, Sequence[An
     return columns, stored
 
 
-def read_feather(path: Path, labels: Sequence[str]) -> tuple[dict[str, Sequence[Any]], ArrowImages | None]:
+def read_feather(path: Path, labels: Sequence[str]) -> tuple[dict[str, Sequence[Any]], ArrowFiles | None]:
     """Return the columns and the images of a feather file, as `read_parquet` does."""
     try:
         import pyarrow
     except ImportError as error:
         raise DataError(f"{path}: feather needs pyarrow; pip install 'nearfar[tables]'") from error
     try:
-        check_regular(path)
-        size = path.stat().st_size
-        with pyarrow.OSFile(str(path)) as source, pyarrow.ipc.open_file(source) as file:
-            table = _whole(map(file.get_batch, range(file.num_record_batches)), file.schema, size)
+        table = _table_of_feather(path)
         table.validate(full=True)
-        return columns_and_images(path, table, labels, size=size)
+        return columns_and_files(path, table, labels, _table_of_feather, size=path.stat().st_size)
     except (pyarrow.ArrowException, OSError) as error:
         why = shorten((str(error).splitlines() or [type(error).__name__])[0], PATH)
         raise DataError(f"{path}: not a readable feather file ({why})") from error
 
 
-def columns_and_images(
-    path: Path,
-    table: Any,
-    labels: Sequence[str],
-    *,
-    paths: bool = False,
-    names: Mapping[str, Sequence[str]] | None = None,
-    size: int | None = None,
-) -> tuple[dict[str, Sequence[Any]], ArrowImages | None]:
-    """Return the columns of an Arrow table, and the images in one of them, if any.
+def columns_and_files(
+    path: Path, table: Any, labels: Sequence[str], opener: Callable[[Path], Any], *, size: int
+) -> tuple[dict[str, Sequence[Any]], ArrowFiles | None]:
+    """Return the columns of an Arrow table, and the images or sounds in one of them, if any.
 
-    By default, the `names` of the classes are those in the metadata of the table. For a table from files of `size`
-    bytes, an `Unreadable` is raised if its cells would fill the memory.
+    For a table from files of `size` bytes, an `Unreadable` is raised if its cells would fill the memory. `opener`
+    opens the table again.
     """
-    picture = pictures_in(path, table.schema)
+    media = media_in(path, table.schema)
+    names = class_names(path, table.schema)
     stored = None
     columns: dict[str, Sequence[Any]] = {}
-    if picture is not None:
+    if media is not None:
+        column, kind = media
         called = [f"{path.stem}[{i}]" for i in range(table.num_rows)]
-        stored = ArrowImages(str(path), table.column(picture), called, paths)
+        stored = ArrowFiles(str(path), partial(_column_of, opener, path, column), called, kind)
         columns["path"] = called
         table = table.drop_columns([field.name for field in table.schema if _holds_media(field)])
-    if names is None:
-        names = class_names(path, table.schema)
     columns |= columns_of(path, table, names, labels, beside_images=stored is not None, size=size)
     return columns, stored
+
+
+def _column_of(opener: Callable[[Path], Any], path: Path, column: str) -> Any:
+    return opener(path).column(column)
+
+
+def _table_of_feather(path: Path) -> Any:
+    """Return the table in a feather file, which is mapped into memory."""
+    import pyarrow
+
+    check_regular(path)
+    with pyarrow.memory_map(str(path)) as source, pyarrow.ipc.open_file(source) as file:
+        return _whole(map(file.get_batch, range(file.num_record_batches)), file.schema, source.size())
+
+
+def _table_of_folder(path: Path) -> Any:
+    return _tables(path)[0]
+
+
+def _tables(path: Path) -> tuple[Any, int, list[str]]:
+    """Return the table of a folder, the number of bytes of its files, and the part of each row, if it has parts."""
+    import pyarrow
+
+    if not (path / PARTS).is_file():
+        return *_table(path), []
+    parts = _listed(path / PARTS, "splits")
+    tables, of_files = zip(*[_table(path / part) for part in parts], strict=True)
+    split = [part for part, table in zip(parts, tables, strict=True) for _ in range(table.num_rows)]
+    return pyarrow.concat_tables(tables), sum(of_files), split
 
 
 def _holds_media(field: Any) -> bool:

@@ -1,0 +1,358 @@
+"""Sources at addresses: what is copied, what is refused, and what a message shows."""
+
+import json
+import re
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import pytest
+
+from nearfar.data import DataError, DataNotFoundError, inspect_data, open_dataset, open_items, open_task
+from nearfar.data.open import resolve_source
+from nearfar.index.building import build
+from nearfar.io import remote
+from nearfar.io.remote import NotCopiedError, NothingThereError, is_remote, local_copy, shown_address
+from nearfar.models.embedded import Selection
+from nearfar.train import TrainConfig
+from nearfar.workflows import embed, evaluate, fit
+
+pytest.importorskip("aiohttp")
+pytest.importorskip("fsspec")
+
+TABLE = b"a,b,label\n" + b"".join(b"%d,%d,c%d\n" % (i, i % 3, i % 4) for i in range(12))
+
+
+class Server(ThreadingHTTPServer):
+    """A web server whose answers are in `pages`: bytes, a status, or a function of the request."""
+
+    daemon_threads = True
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Request)
+        self.pages = {}
+        self.asked = []
+
+    @property
+    def address(self):
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class Request(BaseHTTPRequestHandler):
+    def do_GET(self):
+        path = unquote(urlsplit(self.path).path)
+        self.server.asked.append((self.command, path))
+        answer = self.server.pages.get(path, 404)
+        if callable(answer):
+            answer(self)
+        elif isinstance(answer, int):
+            self.answer(b"", status=answer)
+        else:
+            self.answer(answer, ETag=f'"{hash(answer)}"')
+
+    do_HEAD = do_GET
+
+    def answer(self, content, status=200, **headers):
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(content)), **headers}.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(content)
+
+    def log_message(self, *words):
+        pass
+
+
+@pytest.fixture(scope="module")
+def listening():
+    with Server() as found:
+        threading.Thread(target=found.serve_forever, args=(0.02,), daemon=True).start()
+        yield found
+        found.shutdown()
+
+
+@pytest.fixture
+def server(listening, monkeypatch, tmp_path):
+    """Serve nothing yet, and copy into an empty cache."""
+    monkeypatch.setenv("NEARFAR_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(remote, "FREE_ON_DISK", 0)
+    listening.pages.clear()
+    listening.asked.clear()
+    remote._copied.clear()
+    return listening
+
+
+def fetched(server):
+    return sorted(path for method, path in server.asked if method == "GET")
+
+
+def refused(address, words, kind=NotCopiedError):
+    remote._copied.clear()
+    with pytest.raises(kind, match=words) as error:
+        local_copy(address)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def page(*links):
+    return "".join(f'<a href="{link}">{link}</a>' for link in links).encode()
+
+
+def test_a_table_is_read_and_copied_once(server):
+    server.pages["/a b/rows.csv"] = TABLE
+    address = f"{server.address}/a%20b/rows.csv"
+    items = open_dataset(address)
+    assert (items.name, len(items), items.classes) == ("rows", 12, ("c0", "c1", "c2", "c3"))
+    assert len(open_items(address)) == len(open_task(address, validation=0).train) * 2 == 12
+    assert TrainConfig.of(data=address).data == str(local_copy(address))
+    assert fetched(server) == ["/a b/rows.csv"]
+    remote._copied.clear()  # as in another process
+    open_dataset(address)
+    assert fetched(server) == ["/a b/rows.csv"], "it has not changed"
+    remote._copied.clear()
+    server.pages["/a b/rows.csv"] = TABLE.replace(b"c3", b"c0")
+    assert open_dataset(address).classes == ("c0", "c1", "c2")
+
+
+def test_a_folder_of_files_is_read(server):
+    server.pages |= {
+        "/photos/": page("?C=N;O=D", "/", "/photos/a/", "b/", ".git/", "http://other.host/x.txt", "http://[bad"),
+        "/photos/a/": page("../", "1.txt", "2.txt"),
+        "/photos/b/": page("3.txt", "#top"),
+        "/photos/.git/": page("config"),
+    }
+    server.pages |= {f"/photos/{name}": name.encode() for name in ("a/1.txt", "a/2.txt", "b/3.txt")}
+    found = local_copy(f"{server.address}/photos/")
+    assert found.name == "photos"
+    names = {file.relative_to(found).as_posix(): file.read_text() for file in found.rglob("*") if file.is_file()}
+    assert names == {name: name for name in ("a/1.txt", "a/2.txt", "b/3.txt")}
+    del server.pages["/photos/a/2.txt"]
+    server.pages["/photos/a/"] = page("1.txt")
+    server.pages["/photos/b/3.txt"] = b"new"
+    server.asked.clear()
+    remote._copied.clear()
+    local_copy(f"{server.address}/photos/")
+    assert [path for path in fetched(server) if path.endswith(".txt")] == ["/photos/b/3.txt"], "only what has changed"
+    assert not (found / "a" / "2.txt").exists()
+    assert (found / "b" / "3.txt").read_text() == "new"
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        "%2e%2e/x.txt",
+        "a%2f..%2f..%2fx.txt",
+        "a/%2e%2e%2f%2e%2e/x.txt",
+        "a%00.txt",
+        "a%5c..%5cx.txt",
+        "c%3a%5cx",
+        "x" * 300,
+    ],
+)
+def test_names_that_lead_out_of_a_listing_are_refused(link, server, tmp_path):
+    server.pages["/photos/"] = page("1.txt", link)
+    server.pages |= {"/photos/1.txt": b"1", "/x.txt": b"out", "/photos/../x.txt": b"out"}
+    refused(f"{server.address}/photos/", "which is not the name of a file in the folder")
+    assert not list((tmp_path / "cache").rglob("*.txt"))
+
+
+def test_hostile_answers_are_one_line(server, monkeypatch):
+    html = b"\n<!DOCTYPE html><p>Please log in"
+    server.pages["/rows.csv"] = html
+    refused(f"{server.address}/rows.csv", "a web page came where 'rows.csv' was expected; does it need a login")
+    server.pages["/rows.csv"] = lambda request: request.answer(b"", 302, Location="file:///etc/passwd")
+    refused(f"{server.address}/rows.csv", "an address that is not of the web")
+    server.pages["/rows.csv"] = lambda request: request.answer(b"", 302, Location="/rows.csv")
+    refused(f"{server.address}/rows.csv", "does not answer, or stopped")
+    server.pages["/rows.csv"] = 403
+    refused(f"{server.address}/rows.csv", "the server refuses; check that it exists, and the credentials")
+    server.pages["/rows.csv"] = 503
+    refused(f"{server.address}/rows.csv", r"does not answer, or stopped \(status 503\)")
+    refused(f"{server.address}/none.csv", "none.csv: there is nothing", NothingThereError)
+    server.pages["/photos/"] = page()
+    refused(f"{server.address}/photos/", "has no files", NothingThereError)
+    monkeypatch.setattr(remote, "MOST_FILES", 5)
+    server.pages["/photos/"] = page(*map(str, range(9)))
+    refused(f"{server.address}/photos/", "lists more than 5 files")
+    refused("http://127.0.0.1:9/rows.csv", "does not answer")
+    refused("https://host/a.zip::file:///etc/passwd", "addresses within addresses")
+    with pytest.raises(DataNotFoundError, match="there is nothing"):
+        open_dataset(f"{server.address}/none.csv")
+
+
+def endless(request):
+    request.send_response(200)
+    request.send_header("Connection", "close")
+    request.end_headers()
+    try:
+        while request.command == "GET":
+            request.wfile.write(b"1,2,3\n" * 1000)
+    except OSError:
+        pass
+
+
+def test_answers_without_an_end_are_given_up(server, monkeypatch, tmp_path):
+    monkeypatch.setattr(remote, "LARGEST_UNKNOWN", 2**21)
+    monkeypatch.setattr(remote, "LARGEST_PAGE", 2**21)
+    server.pages |= {"/rows.csv": endless, "/photos/": endless}
+    refused(f"{server.address}/rows.csv", "'rows.csv' does not end; it was not copied")
+    refused(f"{server.address}/photos/", "its list of files is longer than 2 MB")
+    for depth in range(40):  # folders in folders without end
+        server.pages[f"/deep/{'a/' * depth}"] = page("a/", "x.txt")
+        server.pages[f"/deep/{'a/' * depth}x.txt"] = b"x"
+    found = local_copy(f"{server.address}/deep/")
+    assert len(list(found.rglob("x.txt"))) == remote.DEEPEST_FOLDER + 1
+    assert not list((tmp_path / "cache").rglob("*.part"))
+
+
+def test_a_copy_that_was_interrupted_continues(server):
+    def dying(request):
+        request.send_response(200)
+        request.send_header("Content-Length", "1000")
+        request.send_header("ETag", "1")
+        request.end_headers()
+        request.wfile.write(b"x" * 100)
+        request.close_connection = True
+
+    server.pages |= {"/photos/": page("1.txt", "2.txt"), "/photos/1.txt": b"one", "/photos/2.txt": dying}
+    line = refused(f"{server.address}/photos/", "stopped.*the same command continues")
+    assert "1 file" not in line
+    server.pages["/photos/2.txt"] = b"two"
+    server.asked.clear()
+    found = local_copy(f"{server.address}/photos/")
+    assert [path for path in fetched(server) if path.endswith(".txt")] == ["/photos/2.txt"]
+    assert (found / "1.txt").read_text() + (found / "2.txt").read_text() == "onetwo"
+    server.pages["/photos/"] = 503  # and without the network, the copy is read
+    remote._copied.clear()
+    with pytest.warns(UserWarning, match="the copy in .* is read"):
+        assert local_copy(f"{server.address}/photos/") == found
+
+
+def test_a_copy_needs_room(server, monkeypatch):
+    server.pages["/rows.csv"] = TABLE
+    monkeypatch.setattr(remote, "FREE_ON_DISK", 2**60)
+    refused(f"{server.address}/rows.csv", "needs 0 MB, but 0 MB are free .* set NEARFAR_CACHE")
+
+
+def test_secrets_are_never_shown(server, tmp_path):
+    assert shown_address("s3:/bucket/photos") == "s3://bucket/photos"
+    secret = "s3cr3t"
+    base = server.address.replace("://", f"://me:{secret}@")
+    server.pages["/ok.csv"] = TABLE
+    assert secret not in str(local_copy(f"{base}/ok.csv?X-Amz-Signature={secret}"))
+    for answer in (404, 403, 500, b"<html>"):
+        server.pages["/rows.csv"] = answer
+        assert secret not in refused(f"{base}/rows.csv?X-Amz-Signature={secret}", "rows.csv")
+    for file in (tmp_path / "cache").rglob("*"):
+        assert secret not in str(file)
+        assert not file.is_file() or secret not in file.read_text()
+
+
+def test_addresses_in_records_are_not_read(server):
+    """Runs and indexes of strangers may name any address."""
+    server.pages["/rows.csv"] = TABLE
+    address = f"{server.address}/rows.csv"
+    with pytest.raises(DataError, match="is recorded as an address; only one that you give is read"):
+        resolve_source(address, None)
+    assert not server.asked
+    assert [is_remote(one) for one in ("digits", "cub:birds", "C:/photos", "photos.csv", "timm:x")] == [False] * 5
+
+
+class Bucket(Request):
+    """Answer as S3 does: list, head and get, with a key that is known."""
+
+    KEY = "known"
+
+    def do_GET(self):
+        self.server.asked.append((self.command, self.path))
+        if f"Credential={self.KEY}/" not in self.headers.get("Authorization", ""):
+            text = "<Error><Code>InvalidAccessKeyId</Code><Message>no such key: wrong-key</Message></Error>"
+            self.answer(text.encode(), 403, Content_Type="application/xml")
+            return
+        url = urlsplit(self.path)
+        _, bucket, key = (unquote(url.path).split("/", 2) + [""])[:3]
+        if "list-type" in parse_qs(url.query):
+            prefix = parse_qs(url.query).get("prefix", [""])[0]
+            keys = [key for key in self.server.pages if key.startswith(prefix)]
+            rows = "".join(
+                f"<Contents><Key>{key}</Key><Size>{len(self.server.pages[key])}</Size><ETag>e</ETag>"
+                "<LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents>"
+                for key in keys
+            )
+            head = f"<Name>{bucket}</Name><KeyCount>{len(keys)}</KeyCount><IsTruncated>false</IsTruncated>"
+            text = f'<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">{head}{rows}</ListBucketResult>'
+            self.answer(text.encode(), Content_Type="application/xml")
+            return
+        content = self.server.pages.get(key)
+        if content is None:
+            self.answer(b"", 404)
+            return
+        span = re.match(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        part = content[int(span[1]) : int(span[2]) + 1] if span else content
+        self.answer(part, 206 if span else 200, ETag='"e"', Last_Modified="Thu, 01 Jan 2026 00:00:00 GMT")
+
+    do_HEAD = do_GET
+
+
+@pytest.mark.slow
+def test_a_bucket_is_read(server, monkeypatch, tmp_path):
+    pytest.importorskip("s3fs")
+    monkeypatch.setattr(server, "RequestHandlerClass", Bucket)
+    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server.address)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "known")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s3cr3t")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    server.pages |= {"rows.csv": TABLE, "photos/a/1.txt": b"one", "photos/b/2.txt": b"two", "photos2/x.txt": b"no"}
+    assert len(open_dataset("s3://bucket/rows.csv")) == 12
+    found = local_copy("s3://bucket/photos")
+    names = {file.relative_to(found).as_posix(): file.read_text() for file in found.rglob("*") if file.is_file()}
+    assert names == {"a/1.txt": "one", "b/2.txt": "two"}
+    refused("s3://bucket/none", "there is nothing", NothingThereError)
+    server.pages["evil/../../x.txt"] = b"out"
+    refused("s3://bucket/evil", "which is not the name of a file in the folder")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "wrong-key")
+    line = refused("s3://bucket/rows.csv", "the server refuses")
+    assert "wrong-key" not in line
+    assert "s3cr3t" not in line
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    monkeypatch.setattr(remote, "is_installed", lambda package: package != "s3fs")
+    refused(
+        "s3://bucket/photos", "s3://bucket/photos: needs s3fs, which is not installed; pip install 'nearfar.remote.'"
+    )
+    monkeypatch.setattr(remote, "is_installed", lambda package: package != "gcsfs")
+    refused("gs://bucket/photos", "needs gcsfs, which is not installed; pip install gcsfs$")
+
+
+def test_a_damaged_record_is_not_believed(server, tmp_path):
+    server.pages["/rows.csv"] = TABLE
+    file = local_copy(f"{server.address}/rows.csv")
+    record = file.parent / remote.RECORD
+    record.write_text(json.dumps(["", [1, "x"]]) + '\n{"cut')
+    file.write_text("other")
+    remote._copied.clear()
+    assert local_copy(f"{server.address}/rows.csv").read_bytes() == TABLE
+
+
+@pytest.mark.slow
+def test_functions_that_take_data_take_addresses_and_data_sets(server, tmp_path):
+    """What they record of their data are paths on this machine."""
+    datasets = pytest.importorskip("datasets")
+    server.pages["/rows.csv"] = TABLE
+    rows = {"a": list(range(12)), "b": [i % 3 for i in range(12)], "label": [f"c{i % 4}" for i in range(12)]}
+    learner = tmp_path / "rca.safetensors"
+    for data in (f"{server.address}/rows.csv", datasets.Dataset.from_dict(rows)):
+        assert "4 classes" in fit(data, "RCA()", learner, final=True)
+        assert "12 embeddings of 2 dimensions, 4 classes" in embed(learner, data, tmp_path / "a.npz", overwrite=True)
+        assert "complete, 12 embeddings" in embed(learner, data, tmp_path / "parts", overwrite=True)
+        assert "Index of 12 x 2" in build(learner, data, tmp_path / "a.index", overwrite=True)
+        assert "12 items of 4 classes" in evaluate(learner, Selection(data=data)).text
+        assert inspect_data(data).parts[0].items > 0
+        for place in (tmp_path / "a.index", tmp_path / "parts" / "embeddings.json"):
+            assert b"http" not in place.read_bytes()
