@@ -9,7 +9,7 @@ PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 
 NUMERICAL := tests/estimators tests/evaluation tests/neighbors tests/numerics tests/probabilistic tests/spectral
 VISION := build/vision
 ZOO ?= digits glyphs
-WITH_VISION := tests/deep/test_folding.py tests/deep/test_foreign_trunks.py $(patsubst %,tests/train/test_%.py,defaults foreign_runs grocery ladder tuning)
+WITH_VISION := tests/deep/test_folding.py tests/deep/test_foreign_trunks.py tests/deep/test_peft_folders.py $(patsubst %,tests/train/test_%.py,defaults foreign_runs grocery ladder tuning)
 export OMP_NUM_THREADS ?= 2
 
 .DEFAULT_GOAL := help

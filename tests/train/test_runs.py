@@ -3,16 +3,21 @@
 import json
 import os
 import random
+import re
 import signal
 import sys
+import warnings
 from contextlib import nullcontext
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import get_args
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
+from accelerate import Accelerator
 from numpy.testing import assert_array_equal
 from PIL import Image
 from safetensors.torch import save_file
@@ -36,12 +41,14 @@ from nearfar.train import (
 from nearfar.train import settle as settling
 from nearfar.train import setup as building
 from nearfar.train.checkpoint import load_tensors, read_about, replace_file, save_tensors
+from nearfar.train.config import Tracker
 from nearfar.train.features import embed
 from nearfar.train.loading import load_trainable
 from nearfar.train.monitor import EpochScores, score_unseen_and_seen
 from nearfar.train.optim import param_groups
 from nearfar.train.run import RunFolder
 from nearfar.train.scoring import task_of
+from nearfar.train.trackers import Trackers
 from nearfar.train.watchers import ProgressLine, line, summary
 from nearfar.trust import TrustError
 
@@ -872,11 +879,12 @@ def test_a_watcher_states_what_it_wants_to_know_and_can_end_a_run(tmp_path, smal
 class StandInTracker(ModuleType):
     """What accelerate calls of wandb, mlflow and trackio, all of which have the same idea of a run."""
 
-    def __init__(self, name, refuses=""):
+    def __init__(self, name, refuses="", fails_in=None):
         super().__init__(name)
         self.__spec__ = ModuleSpec(name, None)
         self.__version__ = "3.0"
         self.refuses = refuses
+        self.fails_in = fails_in
         self.began = {}
         self.settings = {}
         self.logged = {}
@@ -893,9 +901,13 @@ class StandInTracker(ModuleType):
         self.settings |= settings
 
     def log(self, values, step=None, **_):
+        if self.fails_in == step:
+            raise ConnectionError("no route to host\nand a page of advice")
         self.logged.setdefault(step, {}).update(values)
 
     def finish(self):
+        if self.fails_in == "the end":
+            raise ConnectionError("no route to host")
         self.ended = True
 
     def search_experiments(self, **_):
@@ -925,11 +937,15 @@ def install_tracker(monkeypatch, name, **how):
     module.utils = SimpleNamespace(mlflow_tags=SimpleNamespace())
     module.utils.validation = SimpleNamespace(MAX_PARAM_VAL_LENGTH=500, MAX_PARAMS_TAGS_PER_BATCH=100)
     monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.setattr(tracking, "get_available_trackers", lambda: [tracking.LoggerType(name)])
+    found = [*tracking.get_available_trackers(), tracking.LoggerType(name)]
+    monkeypatch.setattr(tracking, "get_available_trackers", lambda: found)
     return module
 
 
-@pytest.mark.parametrize("name", ["wandb", "mlflow", "trackio"])
+TRACKERS = [name for name in get_args(Tracker) if name != "csv"]
+
+
+@pytest.mark.parametrize("name", [name for name in TRACKERS if name != "tensorboard"])
 def test_a_tracker_gets_settings_losses_and_validation_scores(tmp_path, small, monkeypatch, name) -> None:
     tracker = install_tracker(monkeypatch, name)
     run = train(small(steps=3, log_every=1, track=(name, "csv")), tmp_path / "first", progress=False)
@@ -947,16 +963,67 @@ def test_tensorboard_events(tmp_path, small) -> None:
     assert [file.name[:6] for file in (run.folder / "tensorboard").iterdir()] == ["events"]
 
 
-def test_a_tracker_that_does_not_start_ends_a_run_with_one_line(tmp_path, small, monkeypatch) -> None:
-    monkeypatch.setitem(sys.modules, "trackio", None)
-    with pytest.raises(TrainError, match=r"^track: trackio is not installed: pip install trackio$"):
-        train(small(steps=3, track=("trackio",)), tmp_path / "run", progress=False)
-    install_tracker(monkeypatch, "wandb", refuses="no key")
-    with pytest.raises(TrainError, match=r"^track: wandb did not start \(no key\); WANDB_MODE=offline .*machine$"):
-        train(small(steps=3, track=("wandb",)), tmp_path / "run", progress=False)
+def follow(config, folder) -> list[str]:
+    """Call the trackers of a run as a training of two steps does, and return their warnings."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        trackers = Trackers(Accelerator(cpu=True), config, folder)
+        for step in (1, 2):
+            trackers.on_step(step, 0, {"parts": {"TripletLoss": 0.1 * step}})
+        trackers.on_epoch({"epoch": 1, "step": 2, "loss": 0.15})
+        trackers.close()
+    return [str(one.message) for one in told if str(one.message).startswith("track:")]
+
+
+def test_several_trackers_get_each_number_once(tmp_path, small, monkeypatch) -> None:
+    trackers = [install_tracker(monkeypatch, name) for name in ("wandb", "trackio")]
+    calls = []
+    for tracker in trackers:
+        tracker.log = lambda values, step, name=tracker.__name__, **_: calls.append((name, step, *values))
+    assert not follow(small(track=("wandb", "trackio")), tmp_path)
+    numbers = [(1, "parts/TripletLoss"), (2, "parts/TripletLoss"), (2, "epochs/loss")]
+    assert sorted(calls) == sorted((name, *number) for name in ("wandb", "trackio") for number in numbers)
+    assert [tracker.ended for tracker in trackers] == [True, True]
+
+
+def test_a_run_goes_on_without_a_tracker_that_fails(tmp_path, small, monkeypatch) -> None:
+    install_tracker(monkeypatch, "wandb", fails_in=1)
+    with pytest.warns(UserWarning, match=r"^track: wandb failed in step 1 \(no route to host\), so the run continues"):
+        run = train(small(steps=2, log_every=1, track=("wandb",)), tmp_path / "run", progress=False)
+    assert run.step == 2
+    assert (run.folder / "metrics.csv").is_file()
+
+
+@pytest.mark.parametrize("name", TRACKERS)
+def test_a_tracker_that_is_missing_or_fails_is_one_warning(tmp_path, small, monkeypatch, name) -> None:
+    config = small(track=(name,))
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, name, None)
+        (told,) = follow(config, tmp_path)
+    assert re.fullmatch(rf"track: {name} is not installed: pip install \S+; the run continues without it", told)
+    if name == "tensorboard":
+        events = SimpleNamespace(add_scalar=Mock(side_effect=OSError("no space left\non device")))
+        with monkeypatch.context() as patch:
+            patch.setattr("torch.utils.tensorboard.SummaryWriter", lambda *_, **__: events)
+            (told,) = follow(config, tmp_path)
+        assert told == "track: tensorboard failed in step 1 (no space left), so the run continues without it"
+        return
+    with monkeypatch.context() as patch:
+        install_tracker(patch, name, refuses="no key")
+        (told,) = follow(config, tmp_path)
+    assert told.startswith(f"track: {name} did not start (no key), so the run continues without it")
+    for step in (1, 2, "the end"):
+        with monkeypatch.context() as patch:
+            tracker = install_tracker(patch, name, fails_in=step)
+            (told,) = follow(config, tmp_path)
+        happened = "did not end its run" if step == "the end" else f"failed in step {step}"
+        assert told.startswith(f"track: {name} {happened} (no route to host)")
+        assert (1 in tracker.logged) == (step != 1)
+
+
+def test_trackers_have_names(small) -> None:
     with pytest.raises(TrainError, match=r"track"):
         small(track=("comet",))
-    assert not (tmp_path / "run" / "metrics.csv").exists()
 
 
 @pytest.mark.parametrize("precision", ["bf16"])

@@ -25,6 +25,7 @@ from nearfar.train.features import cached_features, sizes_of
 from nearfar.train.mirroring import Mirroring
 from nearfar.train.optim import param_groups
 from nearfar.train.start import feature_layer, whitening_layer
+from tests.towers import write_bert
 from tests.train.test_runs import assert_same, broken_off
 
 SPEED = {"steps": 3, "batch_size": 8, "embedding_dim": 4, "validation": 0.0, "device": "cpu", "ks": (1,), "lr": 1e-2}
@@ -217,6 +218,28 @@ def test_a_run_with_adapters_is_a_plain_network_with_its_adapters_beside_it(timm
     rows = {which: embed_run(run, open_items(config.data), which=which) for which in ("best", "last")}
     assert np.isfinite(rows["last"]).all()
     assert not np.allclose(rows["best"], rows["last"])  # the averages, and the weights themselves
+
+
+def test_adapters_of_a_text_model_open_in_peft_and_here(transformers, tmp_path) -> None:
+    peft = pytest.importorskip("peft")
+    base = write_bert(transformers, tmp_path / "base", ("[PAD]", "[UNK]", "red", "blue", "hat", "shoe"))
+    rows = "".join(f"{color} {thing},{thing}\n" for thing in ("hat", "shoe") for color in ("red", "blue") * 4)
+    (tmp_path / "texts.csv").write_text("text,label\n" + rows)
+    data = str(tmp_path / "texts.csv")
+    config = TrainConfig.of(data=data, split="rows", trunk=f"transformers:{base}", lora=2, lr_embedding=1e-2, **SPEED)
+    run = train(config, tmp_path / "run", progress=False)
+    inner = load_embedder(run).trunk.module.inner
+    adapter = run.folder / "adapter"
+    model = transformers.AutoModel.from_pretrained(base, add_pooling_layer=False)
+    model = peft.PeftModel.from_pretrained(model, str(adapter)).eval()
+    ids = torch.tensor([[2, 4, 5], [3, 5, 4]])
+    expected = inner(input_ids=ids).last_hidden_state
+    torch.testing.assert_close(model(input_ids=ids).last_hidden_state, expected, rtol=1e-5, atol=1e-5)
+    again = make_trunk(f"transformers:{base}", (3,), weights=adapter).eval()
+    torch.testing.assert_close(again.module.inner(input_ids=ids).last_hidden_state, expected, rtol=1e-5, atol=1e-5)
+    plain = make_trunk(f"transformers:{base}", (3,)).eval().module.inner(input_ids=ids).last_hidden_state
+    assert not torch.allclose(plain, expected, atol=1e-4)
+    assert json.loads((adapter / "adapter_config.json").read_text())["base_model_name_or_path"] == "base"
 
 
 def test_a_run_with_adapters_goes_on_where_it_was_cut_off(config, tmp_path, monkeypatch) -> None:

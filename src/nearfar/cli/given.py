@@ -65,8 +65,7 @@ def make_config(
     if base is None and "data" not in settings:
         raise ValueError("DATA: expected the data to train on, for example `nearfar train glyphs --out runs/glyphs`")
     config = TrainConfig.of(**settings) if base is None else base.replace(**settings)
-    trackers = [tracker for tracker in config.track if tracker != "csv"]
-    require(*(["timm"] if config.trunk.startswith("timm:") else []), *trackers)
+    require(*(["timm"] if config.trunk.startswith("timm:") else []))
     return config
 
 

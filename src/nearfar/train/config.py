@@ -164,7 +164,8 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         is the CLIP loss.
     pretrained : bool or str
         Pretrained weights of the trunk: true for those of timm or transformers, from the local cache or the hub; or a
-        .safetensors, .pth or .caffemodel file.
+        .safetensors, .pth or .caffemodel file; or the folder of an adapter of peft, which is added to the weights of
+        timm or transformers.
     preprocessing : Preprocessing, optional
         How images are prepared for a trunk of another library: mean, standard deviation, size, interpolation and
         pooling. By default, the values of timm's data config, of the image processor or of the factory, overridden by
@@ -721,6 +722,8 @@ def _of_timm_folder(fields: dict[str, Any]) -> dict[str, Any]:
     if found is None:
         return fields
     own = fields.get("pretrained")
+    if isinstance(own, str | os.PathLike) and os.path.isfile(os.path.join(own, "adapter_config.json")):
+        raise TrainError(f"config: pretrained: {own} is an adapter of peft, which {trunk} takes only merged into it")
     return {**fields, "trunk": found[0], "pretrained": own if isinstance(own, str) else found[1]}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from accelerate import Accelerator
 
 from ..extras import hint, require
 from ..quoting import shorten
-from .config import TrainConfig, TrainError
+from .config import TrainConfig
 from .watchers import Watcher
 
 PROJECT = "nearfar"
@@ -19,6 +20,8 @@ OFFLINE = {"wandb": "WANDB_MODE=offline keeps the run on this machine", "mlflow"
 
 class Trackers(Watcher):
     """Sends settings, losses and validation scores to trackers, in the project `nearfar`.
+
+    No tracker ends a run: one that is not installed, does not start, or fails later is left with a warning.
 
     Parameters
     ----------
@@ -29,55 +32,78 @@ class Trackers(Watcher):
     folder : Path
         Folder of the run, whose name is that of the run in the trackers. Those that write files into a folder of
         their own write into it.
-
-    Raises
-    ------
-    TrainError
-        If a tracker is not installed or does not start.
     """
 
     def __init__(self, accelerator: Accelerator, config: TrainConfig, folder: Path) -> None:
-        from accelerate.tracking import filter_trackers
-
-        name = folder.resolve().name
         names = [tracker for tracker in config.track if tracker != "csv"]  # metrics.csv is always written
-        self._accelerator = accelerator
         settings = {key: _plain(value) for key, value in config.to_dict().items()}
-        own: dict[str, dict[str, Any]] = {
-            "wandb": {"name": name, "dir": str(folder)},
-            "mlflow": {"run_name": name},
-            "trackio": {"name": name},
-        }
+        self._started: dict[str, Any] = {}
         for tracker in names:
             try:
                 require(tracker)
-                accelerator.log_with = filter_trackers([tracker], str(folder))
-                accelerator.project_configuration.set_directories(str(folder))
-                # the folder of TensorBoard's events has the name of the project, and events of settings clutter it
-                project = tracker if tracker == "tensorboard" else PROJECT
-                config_of = None if tracker == "tensorboard" else settings
-                started = accelerator.trackers
-                accelerator.init_trackers(project, config_of, {tracker: own.get(tracker, {})})
-                accelerator.trackers = [*started, *accelerator.trackers]
+                self._started[tracker] = _start(tracker, accelerator, settings, folder)
             except ImportError as error:
-                raise TrainError(f"track: {hint(error)}") from error
+                _warn(f"{hint(error)}; the run continues without it")
             except Exception as error:  # of any kind: of a network, of an account, of a package that is too old
-                reason = shorten(str(error).strip().partition("\n")[0])
                 advice = f"; {OFFLINE[tracker]}" if tracker in OFFLINE else ""
-                raise TrainError(f"track: {tracker} did not start ({reason}){advice}") from error
+                _warn(f"{tracker} did not start ({_reason(error)}), so the run continues without it{advice}")
 
     def on_step(self, step: int, epoch: int, record: Mapping[str, Any] | None) -> None:
         if record is not None:
-            self._accelerator.log({f"parts/{name}": value for name, value in record["parts"].items()}, step=step)
+            self._log({f"parts/{name}": value for name, value in record["parts"].items()}, step)
 
     def on_epoch(self, row: Mapping[str, Any]) -> None:
-        values = {f"epochs/{name}": value for name, value in row.items() if name not in ("epoch", "step")}
-        self._accelerator.log(values, step=row["step"])
+        self._log(
+            {f"epochs/{name}": value for name, value in row.items() if name not in ("epoch", "step")}, row["step"]
+        )
 
     def close(self) -> None:
-        for tracker in self._accelerator.trackers:  # end_training would also leave the other processes
-            tracker.finish()
-        self._accelerator.trackers = []
+        for name, tracker in self._started.items():
+            try:
+                tracker.finish()
+            except Exception as error:
+                _warn(f"{name} did not end its run ({_reason(error)})")
+        self._started = {}
+
+    def _log(self, values: dict[str, Any], step: int) -> None:
+        for name, tracker in list(self._started.items()):
+            try:
+                tracker.log(values, step=step)
+            except Exception as error:
+                del self._started[name]
+                _warn(f"{name} failed in step {step} ({_reason(error)}), so the run continues without it")
+
+
+def _start(name: str, accelerator: Accelerator, settings: dict[str, Any], folder: Path) -> Any:
+    """Start a tracker, and return it as accelerate wraps it."""
+    from accelerate.tracking import filter_trackers
+
+    run = folder.resolve().name
+    own: dict[str, dict[str, Any]] = {
+        "wandb": {"name": run, "dir": str(folder)},
+        "mlflow": {"run_name": run},
+        "trackio": {"name": run},
+    }
+    accelerator.log_with = filter_trackers([name], str(folder))
+    accelerator.project_configuration.set_directories(str(folder))
+    # the folder of TensorBoard's events has the name of the project, and events of settings clutter it
+    project = name if name == "tensorboard" else PROJECT
+    config = None if name == "tensorboard" else settings
+    try:
+        accelerator.init_trackers(project, config, {name: own.get(name, {})})
+        (tracker,) = accelerator.trackers
+    finally:
+        accelerator.trackers = []  # accelerate would start these again with the next one
+    return tracker
+
+
+def _warn(text: str) -> None:
+    warnings.warn(f"track: {text}", stacklevel=3)
+
+
+def _reason(error: Exception) -> str:
+    """Return the first line of an error."""
+    return shorten(str(error).strip().partition("\n")[0]) or type(error).__name__
 
 
 def _plain(value: Any) -> Any:

@@ -16,7 +16,7 @@ from torch import Tensor
 from ..deep import distributed
 from ..deep.networks.adapters import adapter_files
 from ..deep.networks.embedder import Embedder
-from ..deep.networks.trunks import inner_place
+from ..deep.networks.trunks import inner_place, name_of_model
 from ..deep.networks.weights import TRUNK
 from .checkpoint import first_weights, load_tensors, load_tree, save_tensors, without_adapters
 from .config import TrainConfig, TrainError
@@ -74,7 +74,7 @@ class Trainer:
         self.folder = folder
         self.interrupts = interrupts
         self.main = loop.accelerator.is_main_process
-        if self.main and loop.config.track:  # a tracker that cannot start ends the run before it begins
+        if self.main and loop.config.track:
             watchers = [*watchers, Trackers(loop.accelerator, loop.config, folder.path)]
         self.on_cpu = loop.accelerator.device.type == "cpu"
         self.resumed = resume and folder.last.exists()
@@ -448,7 +448,9 @@ class Trainer:
         config = self.loop.config
         assert config.lora is not None
         inner = inner_place(self.loop.trainable.embedder.trunk)
-        found, settings = adapter_files(tensors, TRUNK + inner, config.lora, config.adapter_scale * config.lora)
+        alpha = config.adapter_scale * config.lora
+        base = name_of_model(config.trunk)
+        found, settings = adapter_files(tensors, TRUNK + inner, config.lora, alpha, base)
         self.folder.write_adapters(found, settings)
 
     def _about(self) -> dict[str, Any]:

@@ -107,7 +107,9 @@ def merged(tensors: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:
     return plain
 
 
-def adapter_files(tensors: Mapping[str, Tensor], inner: str, rank: int, alpha: float) -> tuple[dict[str, Tensor], str]:
+def adapter_files(
+    tensors: Mapping[str, Tensor], inner: str, rank: int, alpha: float, base: str | None = None
+) -> tuple[dict[str, Tensor], str]:
     """Return the adapters under the names of peft, and their settings as JSON, for `PeftModel.from_pretrained`.
 
     Parameters
@@ -120,6 +122,8 @@ def adapter_files(tensors: Mapping[str, Tensor], inner: str, rank: int, alpha: f
         Rank r of the adapters.
     alpha : float
         Scale of the adapters, as in `add_adapters`.
+    base : str, optional
+        Name of the model that they were trained with.
     """
     adapters = {
         f"base_model.model.{name.removeprefix(inner).replace(f'.{NAME}.', '.')}": value
@@ -129,6 +133,7 @@ def adapter_files(tensors: Mapping[str, Tensor], inner: str, rank: int, alpha: f
     layers = sorted({name.removeprefix("base_model.model.").partition(".lora_")[0] for name in adapters})
     settings = {
         "peft_type": "LORA",
+        "base_model_name_or_path": base,
         "r": rank,
         "lora_alpha": alpha,
         "target_modules": layers,

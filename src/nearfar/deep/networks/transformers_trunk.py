@@ -18,6 +18,8 @@ from ...io.hub_access import hub_cache_if_offline
 from ...io.untrusted import parse_json
 from ...settings import no_option
 from .hubs import Start, check_options, installed, of_torchvision, unreachable
+from .peft_folder import CONFIG as ADAPTER
+from .peft_folder import base_of, is_adapter
 from .pooling import pool_features
 from .preprocessing import Preprocessing, make, of_processor
 from .text_settings import OPTIONS, pooling_of
@@ -134,6 +136,8 @@ def find_preprocessing(
     """
     options = {option: value for option, value in options.items() if option not in OPTIONS}
     check_options("transformers", options)
+    if Path(name).is_dir():
+        _check_plain(Path(name))
     try:
         if Path(name).is_dir() and _is_of_sounds(Path(name)):
             return None
@@ -230,6 +234,7 @@ def build(name: str, shape: tuple[int, ...], start: Start, **options: Any) -> tu
         if start.architecture is not None:
             model = _of_architecture(transformers, start.architecture)
         elif Path(name).is_dir():
+            _check_plain(Path(name))
             model, missing = _loaded(transformers, name, options, local_files_only=True)
             where = Provenance(name, license_in(Path(name)))
         elif start.pretrained:
@@ -279,6 +284,19 @@ def _check_kind(name: str, shape: tuple[int, ...], start: Start, of_texts: Mappi
         )
     if len(shape) == 3 and "prompt" in of_texts:
         raise TrunkError(f"transformers:{name}: prompt is an option for texts, and the items are images; leave it out")
+
+
+def _check_plain(folder: Path) -> None:
+    """Refuse an adapter of peft: transformers would load the base that it names from anywhere."""
+    if not is_adapter(folder):
+        return
+    base = f"the folder of {base_of(folder)}"
+    if (folder / "config.json").is_file():
+        base = f"a folder without {ADAPTER}"
+    raise TrunkError(
+        f"transformers:{folder}: it has an adapter of peft; give its base, transformers:FOLDER, {base}, and the "
+        "adapter as pretrained"
+    )
 
 
 def _of_sounds(model: nn.Module, name: str, length: int, start: Start) -> TransformersTrunk:

@@ -26,6 +26,7 @@ from .hubs import Start
 from .identity import Identity
 from .mel_cnn import MelCNN
 from .mlp import MLP
+from .peft_folder import add_adapter_of, is_adapter
 from .preprocessing import OVERRIDES, Preprocessing, of_factory
 from .resnet50 import ResNet50
 from .sound_trunk import LogMel
@@ -77,8 +78,9 @@ def make_trunk(
     shape : tuple of int
         Shape of one item: (C, H, W) for images, (d,) for rows, (samples,) for sounds.
     weights : str or Path, optional
-        Local `.safetensors` or `.pth` state dict, or `.caffemodel` file. By default, the weights are random unless
-        `pretrained` is True.
+        Local `.safetensors` or `.pth` state dict, or `.caffemodel` file; or the folder of an adapter of peft, which is
+        added to the weights that timm or transformers has. By default, the weights are random unless `pretrained` is
+        True.
     pretrained : bool
         Whether to use the weights that timm or transformers has under this name, from its cache or its hub.
     preprocessing : Preprocessing, optional
@@ -107,18 +109,23 @@ def make_trunk(
     name, options = parse_trunk(text)
     if preprocessing is not None and len(shape) == 3:
         shape = (preprocessing.channels, *shape[1:])
+    adapted = weights is not None and is_adapter(weights)
     try:
         hub = _hub(name)
+        if adapted and hub is None:
+            raise TrunkError(f"{weights}: an adapter needs a base with weights: timm:NAME or transformers:FOLDER")
         if hub is None:
             trunk, where = _of_this_library(name, shape, options, pretrained), Provenance()
         else:
             options = _without_overrides(hub, shape, options)
-            start = Start(pretrained and weights is None, preprocessing, architecture)
+            start = Start(adapted or (pretrained and weights is None), preprocessing, architecture)
             trunk, where = HUBS[hub].build(name.partition(":")[2], shape, start, **options)
-        if weights is not None:
+        if adapted:
+            where = add_adapter_of(Path(str(weights)), _inner(trunk), where)
+        elif weights is not None:
             where = load_weights(_inner(trunk), weights, name=text, optional=_optional(trunk))
         if isinstance(trunk, TransformersTrunk) and trunk.pool == "model":
-            _settle_pool(trunk, shape, where, loaded=weights is not None)
+            _settle_pool(trunk, shape, where, loaded=weights is not None and not adapted)
         if isinstance(trunk, TransformersTrunk):
             _hold_unused_pooler(trunk)
         if not hasattr(trunk, "num_features"):
@@ -155,6 +162,7 @@ def find_preprocessing(
         If the normalization of images is not known, or an option is invalid.
     """
     name, options = parse_trunk(text)
+    pretrained = pretrained or (weights is not None and is_adapter(weights))
     overrides = {option: options.pop(option) for option in OVERRIDES if option in options and _hub(name)}
     rest = name.partition(":")[2]
     try:
@@ -265,6 +273,19 @@ def parse_trunk(text: str) -> tuple[str, dict[str, Any]]:
         if meant is not None:
             raise TrunkError(f"trunk: {shown(text)} is not a trunk; models of {meant}") from error
         raise TrunkError(f"trunk: {error}; options are written name=value, with literal values") from error
+
+
+def name_of_model(text: str) -> str | None:
+    """Return the name of a model of timm or transformers, of its folder without the path; None for other trunks.
+
+    >>> name_of_model("timm:vit_small(drop_rate=0.1)"), name_of_model("conv4")
+    ('vit_small', None)
+    """
+    name = parse_trunk(text)[0]
+    model = name.partition(":")[2]
+    if _hub(name) is None:
+        return None
+    return Path(model).resolve().name if Path(model).is_dir() else model
 
 
 def _meant_hub(text: str) -> str | None:

@@ -138,7 +138,7 @@ def load_weights(
         If the file is missing, is not a state dict, or does not fit.
     """
     expected = module.state_dict()
-    state = _tidy(_read_state(Path(path)), expected, part, getattr(module, "base_model_prefix", ""))
+    state = _tidy(read_tensors(Path(path)), expected, part, getattr(module, "base_model_prefix", ""))
     unknown = sorted(state.keys() - expected.keys())
     foreign = [key for key in unknown if not key.startswith(HEADS)]
     missing = sorted(key for key in expected.keys() - state.keys() if not key.endswith("num_batches_tracked"))
@@ -223,7 +223,8 @@ def _file_in(folder: Path) -> str:
     return ""
 
 
-def _read_state(path: Path) -> dict[str, Tensor]:
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Read a state dict from a file of any kind that weights may have; raise a TrunkError if there is none."""
     _check_file(path)
     if path.suffix == ".caffemodel":
         try:
