@@ -1,6 +1,8 @@
 """What a run keeps: the best of the trained network and everything that is cheaper, on held-out classes."""
 
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,9 +10,12 @@ from numpy.testing import assert_allclose
 from PIL import Image
 from torch import nn
 
-from nearfar.data import Dataset, open_task
+import nearfar
+from nearfar.data import Dataset, Task, open_items, open_task
 from nearfar.data.dataset import held_out_count
+from nearfar.data.open import queries_and_documents, same_classes
 from nearfar.deep.networks.standardize import Standardize
+from nearfar.evaluation import evaluate
 from nearfar.models import load_embedder
 from nearfar.models.export import export_run
 from nearfar.numerics.constraints import LabelPairs
@@ -30,9 +35,10 @@ from nearfar.train import (
 from nearfar.train.checkpoint import load_tensors, read_about
 from nearfar.train.features import embed
 from nearfar.train.loading import load_trainable
-from nearfar.train.rungs.choice import Candidate, Choice, best_of, gain_and_error
+from nearfar.train.monitor import class_scores
+from nearfar.train.rungs.choice import Candidate, Choice, best_of, can_compare, gain_and_error
 from nearfar.train.rungs.class_scores import left_out, optimism
-from nearfar.train.rungs.closed_forms import FORMS, OF_FEATURES, choose_form, fitted
+from nearfar.train.rungs.closed_forms import FORMS, OF_FEATURES, choose_form, fitted, held_out_score
 from nearfar.train.rungs.untrained import UntrainedModel, joint_labels, save_untrained
 from nearfar.train.scoring import raw_items
 
@@ -210,6 +216,41 @@ def test_a_form_is_chosen_where_it_helps_on_held_out_classes():
     assert choose_form(X, y).name != "none"
     assert choose_form(X[:16], y[:16]).name == "none"  # two classes
     assert choose_form(rng.normal(size=(8, 3)), np.arange(8)).name == "none"  # none has two items
+
+
+def test_choices_during_a_training_search_the_documents_as_its_evaluation_does(tmp_path):
+    rng = np.random.default_rng(0)
+    lines = [f"query {i},document {i},negative {i % 5}" for i in range(24)]
+    (tmp_path / "queries.csv").write_text("\n".join(["query,document,negative", *lines, ""]))
+    items = open_items(str(tmp_path / "queries.csv"))
+    rows = rng.normal(size=(53, 12))[items.labels] + rng.normal(size=(53, 12))
+    queries, documents = same_classes(*queries_and_documents(items))
+
+    def searched_by_evaluation(rows):
+        parts = {"labels": queries.labels, "gallery": rows[~items.asks], "gallery_labels": documents.labels}
+        return evaluate(rows[items.asks], **parts, clustering=False)
+
+    expected = searched_by_evaluation(rows)
+    by_class = class_scores(rows, items)
+    assert len(by_class.counts) == 24  # no class of a negative
+    assert_allclose(by_class.mean(by_class.map_at_r), expected.map_at_r)
+    assert_allclose(by_class.mean(by_class.recall_at_1), expected.recall_at[1])
+    form = fitted("whitening", rows, items.labels)
+    held_out = held_out_score(form(rows), items.labels, asks=items.asks)
+    assert_allclose(held_out, searched_by_evaluation(form(rows)).map_at_r)
+    # documents that hardly differ by cosine: queries among all items would find others
+    rows[~items.asks, 6:] = 1e3
+    assert choose_form(rows, items.labels, asks=items.asks).map_at_r != choose_form(rows, items.labels).map_at_r
+    (tmp_path / "queries.csv").write_text("query,document\na b,c d\ne f,g h\ng h,e f\n")
+    two_classes = open_items(str(tmp_path / "queries.csv"))  # of which the second has only documents
+    assert not can_compare(Task("two", items, two_classes, test=items, gallery=None, protocol=""))
+
+
+def test_only_one_function_of_the_choices_searches():
+    """Others would not know who searches whom."""
+    folder = Path(nearfar.__file__).parent / "train"
+    calling = {path.stem for path in folder.rglob("*.py") if re.search(r"\b(retrieve|evaluate)\(\w", path.read_text())}
+    assert calling == {"class_scores", "relevance", "pairs"}  # the last two score the test, and pairs with two networks
 
 
 def test_columns_of_rows_are_standardized_where_that_helps_held_out_classes():

@@ -280,6 +280,12 @@ class Dataset:
         return self.class_labels is not None and not self.class_labels.levels
 
     @property
+    def asks(self) -> NDArray[np.bool_] | None:
+        """Which items are queries, which search only the others, the documents; None if all items search each other."""
+        asks = None if self.listed is None else self.listed.asks
+        return None if asks is None or asks.all() or not asks.any() else asks
+
+    @property
     def class_counts(self) -> NDArray[np.int64]:
         """The number of items of each class, of shape (number of classes,)."""
         return np.bincount(self.labels, minlength=len(self.classes)).astype(np.int64)

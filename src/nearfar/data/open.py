@@ -624,12 +624,11 @@ def _assemble(
 
 def queries_and_documents(items: Dataset) -> tuple[Dataset, Dataset] | None:
     """Return the queries of a table of queries and documents, and the documents that they search; None of others."""
-    listed = items.listed
-    if listed is None or listed.asks is None or listed.asks.all() or not listed.asks.any():
+    if items.asks is None or items.listed is None:
         return None
-    queries = np.flatnonzero(listed.asks)
-    documents = np.flatnonzero(~listed.asks)
-    across = listed.subset(np.append(queries, documents), len(items))
+    queries = np.flatnonzero(items.asks)
+    documents = np.flatnonzero(~items.asks)
+    across = items.listed.subset(np.append(queries, documents), len(items))
     if across is not None:
         across = replace(across, asks=None, searched=len(documents))
     return replace(items.subset(queries), listed=across), replace(items.subset(documents), listed=None)

@@ -17,11 +17,10 @@ from ..data import Dataset
 from ..data.augment import transforms_of
 from ..data.transforms.geometry import Mirror
 from ..deep.networks.embedder import Embedder
-from ..evaluation.retrieval import retrieve
 from ..expressions import parse_list
 from .config import TrainConfig
 from .features import encode, sizes_of
-from .rungs.class_scores import ClassScores
+from .rungs.class_scores import ClassScores, search
 from .settle import Plan
 
 MOST_IMAGES = 300  # images that are searched, of whole classes
@@ -102,22 +101,8 @@ def compare_mirrored(embedder: Embedder, items: Dataset, config: TrainConfig) ->
     found = encode(lambda images: both(images).flatten(1), items, device=device, **sizes_of(config))
     embedder.train(was_training)
     straight, mirrored = np.split(found, 2, axis=1)
-    numbers = np.arange(len(items))
     scores = [
-        ClassScores.of(
-            retrieve(
-                rows,
-                items.labels,
-                gallery=straight,
-                gallery_labels=items.labels,
-                groups=items.groups,
-                gallery_groups=items.groups,
-                ids=numbers,
-                gallery_ids=numbers,
-                ks=(1,),
-            ),
-            items.labels,
-        )
+        ClassScores.of(*search(rows, items.labels, groups=items.groups, asks=items.asks, searched=straight))
         for rows in (straight, mirrored)
     ]
     gains = scores[0].map_at_r - scores[1].map_at_r

@@ -17,12 +17,13 @@ from ..deep import distributed
 from ..deep.compositions.divide_and_conquer import DivideAndConquer
 from ..deep.proxies.class_proxies import NeighborProxyLoss
 from ..evaluation.graded import GradedQueries, label_set_scores_of_queries
-from ..evaluation.retrieval import Retrieval, retrieve
+from ..evaluation.retrieval import Retrieval
+from ..numerics.types import Ints
 from .config import TrainError
 from .features import Floats, encode, resizing_of
 from .loop import Loop
 from .pairs import scores_both_ways, text_set
-from .rungs.class_scores import ClassScores
+from .rungs.class_scores import ClassScores, search
 
 
 class EpochScores(NamedTuple):
@@ -64,10 +65,10 @@ def score_unseen_and_seen(loop: Loop) -> EpochScores:
                 if name == "unseen" and len(of_sets.place):
                     by_class = scores_of_sets(of_sets, dataset)
             elif loop.accelerator.is_main_process:
-                found = searched(rows, dataset, loop.config.ks)
+                found, classes = searched(rows, dataset, loop.config.ks)
                 row |= {f"{name}_{key}": value for key, value in neighbor_scores(found).items()}
                 if name == "unseen" and found.relevant.any():
-                    by_class = ClassScores.of(found, dataset.labels)
+                    by_class = ClassScores.of(found, classes)
     return EpochScores(from_first(row), by_class)
 
 
@@ -104,9 +105,9 @@ def pair_scores(loop: Loop, pairs: Dataset) -> dict[str, float]:
     return {name: float(value) for name, value in found.items() if isfinite(value)}
 
 
-def searched(rows: Floats, dataset: Dataset, ks: Iterable[int] = (1,)) -> Retrieval:
-    """Return the scores of each embedding (n, d) of some items, which searches all others by cosine."""
-    return retrieve(rows, dataset.labels, groups=dataset.groups, ks=ks)
+def searched(rows: Floats, dataset: Dataset, ks: Iterable[int] = (1,)) -> tuple[Retrieval, Ints]:
+    """Search some items by their embeddings (n, d), and return the scores of the queries and their classes."""
+    return search(rows, dataset.labels, groups=dataset.groups, asks=dataset.asks, ks=ks)
 
 
 def class_scores(rows: Floats, dataset: Dataset) -> ClassScores:
@@ -121,7 +122,7 @@ def class_scores(rows: Floats, dataset: Dataset) -> ClassScores:
     """
     if dataset.has_label_sets:
         return scores_of_sets(graded(rows, dataset), dataset)
-    return ClassScores.of(searched(rows, dataset), dataset.labels)
+    return ClassScores.of(*searched(rows, dataset))
 
 
 def scores_of_sets(found: GradedQueries, dataset: Dataset) -> ClassScores:

@@ -112,7 +112,14 @@ def fit(
     if final:
         return f"{about}\nSaved {out}: a final model, which cannot be scored; fit without --final to get a score."
     with stage("choosing a closed form"):
-        form = best_form(X, task.train.labels, task.train.groups, of_table=task.train.kind == "row", seed=seed)
+        form = best_form(
+            X,
+            task.train.labels,
+            groups=task.train.groups,
+            asks=task.train.asks,
+            of_table=task.train.kind == "row",
+            seed=seed,
+        )
     scored = score_learner(learner, task.test, task.gallery, scale, form)
     remarks = [few_test_classes(int(np.count_nonzero(task.test.class_counts)), task.test.kind, task.protocol)]
     if is_linear(learner) and not standardize:

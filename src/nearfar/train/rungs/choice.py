@@ -252,12 +252,13 @@ def may_choose(data: TrainingData) -> bool:
 def can_compare(task: Task) -> bool:
     """Return whether candidates can be compared: on items of at least two classes that were held out.
 
-    Of items with sets of labels, two different sets have to have something to find.
+    Of items with sets of labels, two different sets have to have something to find, and of queries those of two
+    classes.
     """
     unseen = task.validation
     if unseen is None:
         return False
-    if unseen.has_label_sets:
+    if unseen.has_label_sets or unseen.asks is not None:
         return len(class_scores(np.zeros((len(unseen), 1), np.float32), unseen).counts) > 1
     return int((unseen.class_counts > 1).sum()) > 1
 
@@ -486,14 +487,17 @@ class Candidates:
         though they are not fitted: otherwise tables of a handful of classes would have no closed form at all.
         """
         how: dict[str, Any] = {"seed": self.config.seed, "forms": model.forms}
-        chosen = choose_form(learned, self.train.labels, self.train.groups, **how)
+        chosen = choose_form(learned, self.train.labels, self.train.groups, self.train.asks, **how)
         if chosen.map_at_r:
             return chosen.name
         labels = joint_labels((self.train, self.unseen))
         groups = None
         if self.train.groups is not None and self.unseen.groups is not None:
             groups = np.concatenate([self.train.groups, self.unseen.groups])
-        return choose_form(np.concatenate([learned, rows]), labels, groups, **how).name
+        asks = None
+        if self.train.asks is not None and self.unseen.asks is not None:
+            asks = np.concatenate([self.train.asks, self.unseen.asks])
+        return choose_form(np.concatenate([learned, rows]), labels, groups, asks, **how).name
 
     def _add_interpolated(self) -> None:
         """Add the best of the networks between the one before the training and the one after it."""

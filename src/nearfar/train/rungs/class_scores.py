@@ -11,14 +11,14 @@ The mean over the classes is nearly unbiased for what all of them choose, and no
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ...evaluation.retrieval import Retrieval, retrieve
 from ...numerics.types import AnyArray, Array, Ints
-
-if TYPE_CHECKING:
-    from ...evaluation.retrieval import Retrieval
 
 
 class ClassScores(NamedTuple):
@@ -52,6 +52,62 @@ class ClassScores(NamedTuple):
     def mean(self, by_class: Array) -> float:
         """Return the mean over the items of a score of each class."""
         return float(np.average(by_class, weights=self.counts))
+
+
+def search(
+    rows: AnyArray,
+    labels: Ints,
+    *,
+    groups: AnyArray | None = None,
+    asks: NDArray[np.bool_] | None = None,
+    searched: AnyArray | None = None,
+    ks: Iterable[int] = (1,),
+) -> tuple[Retrieval, Ints]:
+    """Search items as an evaluation does, by cosine, and return the scores of the queries and their classes.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n, d)
+        Embeddings of the items.
+    labels : ndarray of shape (n,)
+        Their classes.
+    groups : ndarray of shape (n,), optional
+        Items of one group are not relevant to each other.
+    asks : ndarray of bool, shape (n,), optional
+        Which items are queries, which search only the others. By default, each item searches all others.
+    searched : ndarray of shape (n, d), optional
+        Other embeddings of the same items, which are searched instead of `rows`.
+    ks : iterable of int
+        Values of K of Recall@K.
+
+    Examples
+    --------
+    >>> rows = np.array([[1, 0], [1, 0.1], [0, 1], [1, 0.2]])  # two queries, then a document of each
+    >>> classes = np.array([0, 1, 1, 0])
+    >>> search(rows, classes)[0].first_rank
+    array([2, 3, 2, 2])
+    >>> search(rows, classes, asks=np.array([True, True, False, False]))[0].first_rank
+    array([1, 2])
+    """
+    if asks is None and searched is None:
+        return retrieve(rows, labels, groups=groups, ks=ks), labels
+    queries = np.arange(len(rows))
+    documents = queries
+    if asks is not None:
+        queries = np.flatnonzero(asks)
+        documents = np.flatnonzero(~asks)
+    found = retrieve(
+        rows[queries],
+        labels[queries],
+        gallery=(rows if searched is None else searched)[documents],
+        gallery_labels=labels[documents],
+        groups=None if groups is None else groups[queries],
+        gallery_groups=None if groups is None else groups[documents],
+        ids=queries,
+        gallery_ids=documents,
+        ks=ks,
+    )
+    return found, labels[queries]
 
 
 def left_out(deciding: Array, counts: Ints, scores: Array | None = None) -> Array:

@@ -15,13 +15,15 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ...evaluation.retrieval import retrieve
+from ...evaluation.protocol import mean_score
 from ...numerics import psd, scatter
 from ...numerics.constraints import LabelPairs
 from ...numerics.standard_columns import standard
 from ...numerics.types import AnyArray, Array, Ints
 from ...numerics.whitening import discriminant_whitening, unit_rows
+from .class_scores import search
 
 CHOOSING_SPLITS = 4  # of the classes into halves; each two hold out one half and then the other
 MAX_WIDTH = 2048  # number of features up to which a form is chosen: they take d^3 multiplications
@@ -182,7 +184,13 @@ class FittedForm(NamedTuple):
 
 
 def best_form(
-    rows: AnyArray, labels: Ints, groups: AnyArray | None = None, *, of_table: bool, seed: int = 0
+    rows: AnyArray,
+    labels: Ints,
+    groups: AnyArray | None = None,
+    asks: NDArray[np.bool_] | None = None,
+    *,
+    of_table: bool,
+    seed: int = 0,
 ) -> FittedForm | None:
     """Choose a closed form on classes that are held out of some rows, and fit it to all of them.
 
@@ -194,6 +202,8 @@ def best_form(
         Their classes.
     groups : ndarray of shape (n,), optional
         Items of one group are not relevant to each other.
+    asks : ndarray of bool, shape (n,), optional
+        Which items are queries, which search only the others.
     of_table : bool
         Whether columns may have different units, so that they may be standardized.
     seed : int
@@ -206,7 +216,7 @@ def best_form(
     """
     if rows.shape[1] > MAX_WIDTH:
         return None
-    chosen = choose_form(rows, labels, groups, seed=seed, forms=tuple(FORMS if of_table else OF_FEATURES))
+    chosen = choose_form(rows, labels, groups, asks, seed=seed, forms=tuple(FORMS if of_table else OF_FEATURES))
     if chosen.name == "none":
         return None
     return FittedForm(chosen.title, fitted(chosen.name, rows, labels))
@@ -216,6 +226,7 @@ def choose_form(
     rows: AnyArray,
     labels: Ints,
     groups: AnyArray | None = None,
+    asks: NDArray[np.bool_] | None = None,
     *,
     seed: int = 0,
     splits: int = CHOOSING_SPLITS,
@@ -235,6 +246,8 @@ def choose_form(
         Classes of the items.
     groups : ndarray of shape (n,), optional
         Items of one group are not relevant to each other.
+    asks : ndarray of bool, shape (n,), optional
+        Which items are queries, which search only the others.
     seed : int
         Seed of the random number generator that draws the halves.
     splits : int
@@ -262,6 +275,7 @@ def choose_form(
         kept = _some_classes(labels, rng)
         rows = rows[kept]
         groups = None if groups is None else groups[kept]
+        asks = None if asks is None else asks[kept]
         labels = np.unique(labels[kept], return_inverse=True)[1]
     count = int(labels.max()) + 1 if len(labels) else 0
     if count < FEWEST_FOR_FORMS or int((np.bincount(labels) > 1).sum()) < FEWEST_FOR_FORMS:
@@ -279,7 +293,14 @@ def choose_form(
         }
         for name, scores in found.items():
             mapped = FORMS[name].fit(learned[FORMS[name].standardized])(rows[out])
-            scores.append(held_out_score(mapped, labels[out], None if groups is None else groups[out]))
+            scores.append(
+                held_out_score(
+                    mapped,
+                    labels[out],
+                    groups=None if groups is None else groups[out],
+                    asks=None if asks is None else asks[out],
+                )
+            )
     scored = {name: tuple(scores) for name, scores in found.items() if scores and np.isfinite(scores).all()}
     return ChosenForm(_best(scored), scored)
 
@@ -291,11 +312,12 @@ def _some_classes(labels: Ints, rng: np.random.Generator) -> AnyArray:
     return np.isin(labels, order[: max(FEWEST_FOR_FORMS, enough)])
 
 
-def held_out_score(rows: AnyArray, labels: Ints, groups: AnyArray | None) -> float:
-    """Return MAP@R by cosine, each row searching all others; NaN if all are alone in their class."""
-    found = retrieve(rows, labels, groups=groups, ks=(1,))
-    scored = found.relevant > 0
-    return float(found.map_at_r[scored].mean()) if scored.any() else float("nan")
+def held_out_score(
+    rows: AnyArray, labels: Ints, *, groups: AnyArray | None = None, asks: NDArray[np.bool_] | None = None
+) -> float:
+    """Return MAP@R by cosine of a search as in an evaluation; NaN if no query has anything to find."""
+    found, _ = search(rows, labels, groups=groups, asks=asks)
+    return mean_score(found, found.map_at_r)
 
 
 def _best(scored: Mapping[str, tuple[float, ...]]) -> str:

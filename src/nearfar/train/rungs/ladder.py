@@ -28,8 +28,8 @@ from ...data import Dataset, Task
 from ...data.readers.in_memory import GIVEN
 from ...deep.networks.embedder import Embedder, as_channels
 from ...deep.networks.standardize import Standardize
-from ...evaluation import evaluate
 from ...evaluation.intervals import interval
+from ...evaluation.protocol import mean_score
 from ...numerics.types import Ints
 from ...quoting import count_of
 from ..checkpoint import preserve_random_state
@@ -52,6 +52,7 @@ from ..trainer import TrainerInMemory
 from ..training_data import seen_sample
 from ..watchers import Watcher
 from ..weight_averages import Averages
+from .class_scores import search
 from .closed_forms import FORMS, MAX_WIDTH, OF_FEATURES, choose_form, fitted
 from .frozen import frozen_features, untrained_network
 from .last_stage import LastStage, split_off
@@ -728,7 +729,8 @@ def _mapped_held(
     out = np.isin(items.labels, held)
     labels = items.labels[~out]
     groups = None if items.groups is None else items.groups[~out]
-    form = choose_form(rows[~out], labels, groups, seed=seed, splits=FORM_SPLITS, forms=offered).name
+    asks = None if items.asks is None else items.asks[~out]
+    form = choose_form(rows[~out], labels, groups, asks, seed=seed, splits=FORM_SPLITS, forms=offered).name
     forms.append(form)
     mapped = fitted(form, rows[~out], labels)(rows[out])
     embedded = np.zeros((len(rows), mapped.shape[1]), np.float32)
@@ -764,9 +766,10 @@ def _rung(
     for rows, classes in embedded:
         out = np.isin(items.labels, classes)
         groups = None if items.groups is None else items.groups[out]
-        scores = evaluate(rows[out], items.labels[out], groups=groups, ks=(1,), clustering=False)
-        recalls.append(float(scores.recall_at[1]))
-        means.append(float(scores.map_at_r))
+        asks = None if items.asks is None else items.asks[out]
+        found, _ = search(rows[out], items.labels[out], groups=groups, asks=asks)
+        recalls.append(mean_score(found, found.found(1)))
+        means.append(mean_score(found, found.map_at_r))
         work.advance(rung, 1 if rung in UNTRAINED else 0)  # of the others, the batches were counted
         if limit is not None and limit.seconds_left <= 0:
             break

@@ -113,7 +113,12 @@ class UntrainedModel:
         if self.embedder.embedding_dim > MAX_WIDTH:
             return "whitening"
         found = choose_form(
-            self.features(chosen), chosen.labels, chosen.groups, seed=self.config.seed, forms=self.forms
+            self.features(chosen),
+            chosen.labels,
+            groups=chosen.groups,
+            asks=chosen.asks,
+            seed=self.config.seed,
+            forms=self.forms,
         )
         return found.name if found.map_at_r else "whitening"
 
