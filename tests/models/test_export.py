@@ -192,6 +192,24 @@ def test_both_networks_of_images_with_their_texts_are_exported(runs, photos, tmp
     assert (code, "photos.onnx exists" in err) == (2, True)
 
 
+def test_an_export_leaves_nothing_of_the_one_that_it_replaces(tmp_path, capsys, monkeypatch):
+    beside = export.files_of_export(tmp_path / "photos.onnx")
+    for file in (*beside, tmp_path / "other.texts.onnx"):
+        file.write_text("old")
+    nearfar.RCA().fit(rng.normal(size=(20, 3)), np.arange(20) % 4).save(tmp_path / "rca.safetensors")
+    words = ["export", tmp_path / "rca.safetensors", "-o", tmp_path / "photos.onnx"]
+    code, _, err = run(capsys, monkeypatch, *words)
+    assert (code, "photos.onnx exists" in err) == (2, True)
+    with pytest.raises(TypeError):
+        export._replace_export(beside[0], {beside[0]: b"new", beside[1]: None})  # what fails replaces nothing
+    assert {file.read_text() for file in beside} == {"old"}
+    code, out, err = run(capsys, monkeypatch, *words, "--overwrite")
+    assert (code, err) == (0, "")
+    assert "texts" not in out
+    assert [file for file in beside if file.exists()] == [beside[0]]
+    assert (tmp_path / "other.texts.onnx").exists()
+
+
 @pytest.mark.slow
 def test_a_network_that_looks_its_numbers_up_is_exported(tmp_path, monkeypatch):
     """Rows of token ids: random numbers are no ids."""

@@ -37,11 +37,10 @@ def export(
     int8
         Store the weights of a network as 8-bit integers: a quarter of the size, and nearly the same embeddings.
     """
-    from ..models.export import texts_beside, tokenizer_beside
+    from ..models.export import files_of_export
     from ..workflows import export as export_model
 
     if out.suffix:
-        of_texts = texts_beside(out)
-        for file in (out, tokenizer_beside(out), of_texts, tokenizer_beside(of_texts)):
+        for file in files_of_export(out) if out.suffix == ".onnx" else [out]:
             check_out(file, overwrite=overwrite)
     say(export_model(source, out, int8=int8, overwrite=overwrite, trust=trust))

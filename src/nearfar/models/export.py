@@ -9,8 +9,8 @@ import json
 import logging
 import os
 import warnings
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,14 @@ if TYPE_CHECKING:
     from ..estimators.mahalanobis import Mahalanobis
     from ..train import TrainConfig
 
-__all__ = ["export_learner", "export_program", "export_run", "texts_beside", "tokenizer_beside"]
+__all__ = [
+    "export_learner",
+    "export_program",
+    "export_run",
+    "files_of_export",
+    "texts_beside",
+    "tokenizer_beside",
+]
 
 ITEMS = 3  # of the trial; another number than the network is traced with
 TRIED_TOKENS = 7  # of a text of the trial, if the network takes as many
@@ -61,7 +68,8 @@ def export_run(
     resized to S, the column names of rows, the prompt of texts, and the settings of the run. Rows of a network of
     sounds are pieces of 16,000 samples per second. For texts, the tokenizer is written beside it, into the file that
     `tokenizer_beside` names. Of a run on images with their texts, the file embeds images; the network of texts is
-    written beside it, into the file that `texts_beside` names, with its tokenizer.
+    written beside it, into the file that `texts_beside` names, with its tokenizer. All these files are replaced
+    together, and those that only an earlier export needed are removed.
 
     Parameters
     ----------
@@ -103,7 +111,9 @@ def export_run(
     config = network_config(TrainConfig.from_json(Path(run) / "config.json"), about)
     notes: dict[str, Any] = {"distance": "cosine", "objective": config.objective, "data": config.data}
     if len(shape) == 1 and "tokenizer" in about:
-        return _export_texts(embedder, about, Path(run), out, notes, int8=int8)
+        files, cosine = _files_of_texts(embedder, about, Path(run), out, notes, int8=int8)
+        _replace_export(out, files)
+        return cosine
     network = _taking(embedder, "images" if len(shape) == 3 else "rows")
     name, items, expected = _tried(network, shape)
     if len(shape) == 3:
@@ -115,11 +125,13 @@ def export_run(
         notes |= {"samples_per_second": SOUND_RATE}
     trial = {name: items}
     model = _traced(network, trial, ("batch",))
-    if embedder.text is None:
-        return _write(out, model, trial, expected, notes, int8=int8)
-    of_texts = {"distance": notes["distance"], "objective": notes["objective"], "data": notes["data"]}
-    _export_texts(embedder.text, about, Path(run), texts_beside(out), of_texts, int8=int8)
-    return _write(out, model, trial, expected, notes, int8=int8)
+    content, cosine = _content(model, trial, expected, notes, int8=int8)
+    files = {Path(out): content}
+    if embedder.text is not None:
+        of_texts = {"distance": notes["distance"], "objective": notes["objective"], "data": notes["data"]}
+        files |= _files_of_texts(embedder.text, about, Path(run), texts_beside(out), of_texts, int8=int8)[0]
+    _replace_export(out, files)
+    return cosine
 
 
 def export_program(
@@ -209,7 +221,29 @@ def tokenizer_beside(out: str | os.PathLike[str]) -> Path:
     return Path(out).with_suffix(".tokenizer.json")
 
 
-def _export_texts(
+def files_of_export(out: str | os.PathLike[str]) -> tuple[Path, ...]:
+    """Return the files that an export into an .onnx file may write.
+
+    >>> [file.name for file in files_of_export("photos.onnx")]
+    ['photos.onnx', 'photos.tokenizer.json', 'photos.texts.onnx', 'photos.texts.tokenizer.json']
+    """
+    of_texts = texts_beside(out)
+    return Path(out), tokenizer_beside(out), of_texts, tokenizer_beside(of_texts)
+
+
+def _replace_export(out: str | os.PathLike[str], files: Mapping[Path, bytes]) -> None:
+    """Write the files of an export, all or none, and remove what an earlier one had beside them."""
+    with ExitStack() as written:  # they get their names when all of them are on the disk
+        for path, content in files.items():
+            file = written.enter_context(atomic_write(path))
+            file.write(content)
+            file.flush()  # a full disk fails here, before any file is replaced
+    for path in files_of_export(out):
+        if path not in files:
+            path.unlink(missing_ok=True)
+
+
+def _files_of_texts(
     embedder: Embedder,
     about: dict[str, Any],
     run: Path,
@@ -217,8 +251,8 @@ def _export_texts(
     notes: dict[str, Any],
     *,
     int8: bool,
-) -> float:
-    """Write a network of texts and its tokenizer, and return the mean cosine as `export_run`."""
+) -> tuple[dict[Path, bytes], float]:
+    """Return the files of a network of texts and its tokenizer, and the mean cosine as `export_run`."""
     import torch
 
     from ..train.checkpoint import prompts_of
@@ -235,11 +269,8 @@ def _export_texts(
     prompts = {role: text for role, (text, count) in prompts_of(about).items() if count == pooled_from}
     notes |= {"max_tokens": limit, "prompt": tokens.prompt, "prompts": prompts}
     model = _traced(network, trial, ("batch", "length"))
-    content = tokens.padded().encode()
-    cosine = _write(out, model, trial, expected, notes, int8=int8)
-    with atomic_write(tokenizer_beside(out)) as file:
-        file.write(content)
-    return cosine
+    content, cosine = _content(model, trial, expected, notes, int8=int8)
+    return {Path(out): content, tokenizer_beside(out): tokens.padded().encode()}, cosine
 
 
 def _taking(embedder: Embedder, first_input: str) -> Any:
@@ -376,7 +407,8 @@ def export_learner(learner: Mahalanobis, out: str | os.PathLike[str]) -> None:
     if hasattr(learner, "mean_"):
         with nameless():
             expected = learner.transform(trial)
-    _write(out, model, {"rows": trial}, np.asarray(expected), about)
+    content, _ = _content(model, {"rows": trial}, np.asarray(expected), about)
+    _replace_export(out, {Path(out): content})
 
 
 def _traced(network: Any, trial: dict[str, AnyArray], free: tuple[str, ...]) -> Any:
@@ -423,16 +455,15 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _write(
-    out: str | os.PathLike[str],
+def _content(
     model: Any,
     trial: dict[str, AnyArray],
     expected: AnyArray,
     about: dict[str, Any],
     *,
     int8: bool = False,
-) -> float:
-    """Run the model on the trial items, and keep it if it gives what is expected; returns their mean cosine."""
+) -> tuple[bytes, float]:
+    """Return the content of a file and the mean cosine of the trial items, if the model gives what is expected."""
     import onnxruntime
     from onnx import helper
 
@@ -452,15 +483,11 @@ def _write(
         if not cosine >= LEAST_COSINE:
             found_cosine = f"with weights of 8 bits, embeddings have a cosine of {cosine:.3f} to those of the network"
             raise ValueError(f"int8: {found_cosine}, expected at least {LEAST_COSINE}; export it without int8")
-        with atomic_write(out) as file:
-            file.write(content)
-        return cosine
+        return content, cosine
     off = float(np.abs(found - expected).max()) / max(float(np.abs(expected).max()), 1e-30)
     if not off <= (OFF_OF_SOUNDS if "samples_per_second" in about else OFF):
         raise ValueError(f"the exported network gives other embeddings: {off:.1e} off, relative to the largest value")
-    with atomic_write(out) as file:
-        file.write(content)
-    return cosine
+    return content, cosine
 
 
 def _quantized(model: Any) -> Any:
