@@ -1,5 +1,7 @@
 """The same ten commands on each kind of items: one tiny training for each, and the other nine commands on it."""
 
+import re
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,7 @@ pytest.importorskip("torch")
 pytest.importorskip("jinja2")
 pytest.importorskip("uvicorn")
 
+from nearfar.report import model_card
 from nearfar.serve import server
 
 from .commands import run
@@ -215,6 +218,31 @@ def test_each_kind_of_items_takes_ten_commands(kind, capsys, monkeypatch):
             assert code == 0, f"{name}: {err}"
             assert ANSWERS[name] in out + err
             assert ALSO.get((of, name), "") in out
+    if of != "unlabeled":
+        check_card(home, stands_for, capsys, monkeypatch)
+
+
+def check_card(home, stands_for, capsys, monkeypatch):
+    """Run what the model card says on how to use a model of these items, on these items."""
+    card = model_card("runs/things")
+    (items,) = re.findall(r'embed_run\(folder, "(.*)"\)', card)
+    (index,) = re.findall(r"`nearfar (index .*?)`", card)
+    (search,) = re.findall(r"`nearfar (search .*?)`", card)
+    monkeypatch.chdir(home / "runs")
+    (data,) = stands_for["DATA"]
+    found = {}
+    exec(card.split("```python\n")[1].split("```")[0].replace(items, data), found)
+    assert len(found["embeddings"]) > 8
+    *_, query = shlex.split(search)
+    (asked,) = stands_for["QUERY"]
+    for line in (index, search):
+        words = [
+            {items: data, query: str(home / asked) if "." in asked else asked}.get(w, w) for w in shlex.split(line)
+        ]
+        code, out, err = run(capsys, monkeypatch, *words)
+        assert code == 0, err
+    assert "\n    2  " in out
+    assert ("." in query) == ("." in asked)  # a file, or words
 
 
 def tones(home, samples, rate):

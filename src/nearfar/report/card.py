@@ -7,11 +7,13 @@ import re
 from collections.abc import Mapping
 from math import isnan
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..evaluation.scores import Scores
 from ..io.atomic_files import atomic_write
 from ..io.scores_file import baseline_of, read_scores
+from ..io.tensor_file import read_metadata
+from ..io.untrusted import parse_json
 from ..quoting import quoted, without_folders
 from .run import ReportError, choice_of, is_untrained, kept_instead, naming_damage, read_object, run_name
 
@@ -34,6 +36,22 @@ SETTINGS = (
 )
 UNTRAINED_SETTINGS = ("trunk", "embedding_dim", "image_size", "metric", "seed")
 """Settings that matter if nothing was trained."""
+
+
+class Kind(NamedTuple):
+    """How the commands of a card name items of a kind: all of them, one of them, a collection and a query."""
+
+    items: str
+    one: str
+    collection: str
+    query: str
+
+
+PHOTOS = Kind("photos/", "image", "photos.index", "query.jpg")
+DESCRIBED = Kind("photos/", "image", "photos.index", '"some words"')
+SOUNDS = Kind("sounds/", "sound", "sounds.index", "query.wav")
+TEXTS = Kind("texts.csv", "text", "texts.index", '"some words"')
+ROWS = Kind("rows.csv", "row of the table", "rows.index", "queries.csv")
 
 
 def model_card(run: str | Path, *, name: str = "", license: str = "", data: str = "") -> str:
@@ -93,7 +111,7 @@ def model_card(run: str | Path, *, name: str = "", license: str = "", data: str 
         origin = f"Trained with `{objective}`"
     lines += [f"An embedding model, which maps similar items to nearby vectors. {origin}."]
     lines += ["", "## Intended use and limits", "", *_limits(content)]
-    lines += ["", "## Use", "", *_usage(title, str(config.get("trunk", ""))), "", *scores, *training]
+    lines += ["", "## Use", "", *_usage(title, str(config.get("trunk", "")), _kind(folder)), "", *scores, *training]
     terms = license or "none was given; ask the author of the model before you use it"
     lines += ["## License", "", f"{terms[0].upper()}{terms[1:]}.", ""]
     return "\n".join(lines)
@@ -154,12 +172,34 @@ def _limits(content: Mapping[str, Any] | None) -> list[str]:
     return [*lines, "", limits]
 
 
-def _usage(title: str, trunk: str) -> list[str]:
+def _kind(folder: Path) -> Kind:
+    """Return which kind of items a run embeds, by its checkpoint; photos if it has none yet."""
+    path = folder / "best.safetensors"
+    if not path.is_file():
+        return PHOTOS
+    about = read_metadata(path)
+    has_texts = "tokenizer" in about
+    if len(parse_json(about["shape"])) == 3:
+        return DESCRIBED if has_texts else PHOTOS
+    if has_texts:
+        return TEXTS
+    return SOUNDS if "sounds" in about else ROWS
+
+
+def _usage(title: str, trunk: str, kind: Kind) -> list[str]:
     folder = title.rpartition("/")[2]
-    extra = "photos" if trunk.startswith(("timm:", "transformers:")) else "deep"
+    extra = "deep"
+    if kind is SOUNDS:
+        extra = "deep,sounds"
+    elif kind in (PHOTOS, DESCRIBED) and trunk.startswith(("timm:", "transformers:")):
+        extra = "photos"
+    others = []
+    if kind in (TEXTS, DESCRIBED) or trunk.startswith("transformers:"):
+        others.append("transformers")
     download = []
     if "/" in title:
         download = ["from huggingface_hub import snapshot_download", ""]
+        others.append("huggingface_hub")
         path = f'snapshot_download("{title}")'
         command = f"hf download {title} --local-dir {folder}"
         first = [f"On the command line, after `pip install huggingface_hub` and `{command}`:"]
@@ -168,7 +208,7 @@ def _usage(title: str, trunk: str) -> list[str]:
         first = ["On the command line:"]
     return [
         "```",
-        f"pip install 'nearfar[{extra}]'" + (" huggingface_hub" if download else ""),
+        " ".join([f"pip install 'nearfar[{extra}]'", *others]),
         "```",
         "",
         "```python",
@@ -176,11 +216,12 @@ def _usage(title: str, trunk: str) -> list[str]:
         "from nearfar.train import embed_run",
         "",
         f"folder = {path}  # of this model",
-        'embeddings = embed_run(folder, "photos/")  # one row per image',
+        f'embeddings = embed_run(folder, "{kind.items}")  # one row for each {kind.one}',
         "```",
         "",
         *first,
-        f"`nearfar index {folder} photos/ -o photos.index`, then `nearfar search photos.index query.jpg`.",
+        f"`nearfar index {folder} {kind.items} -o {kind.collection}`, then "
+        f"`nearfar search {kind.collection} {kind.query}`.",
     ]
 
 
