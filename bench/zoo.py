@@ -3,10 +3,11 @@
     python bench/zoo.py digits glyphs letter.csv.gz texts.csv photos.zip --out runs/zoo
     python bench/zoo.py --out runs/zoo --read                               only the table of what is finished
 
-A set is anything that `nearfar train` takes, with `NAME=` before it if the file is not called so. Each split draws half
-of its classes as the test, from which nothing learns. The rows are, all on the same splits,
+A set is anything that `nearfar train` takes, with `NAME=` before it if the file is not called so; `sets.py` writes some
+public ones as tables. Each split draws half of its classes as the test, from which nothing learns. In a table of
+queries and documents, the queries of the test search its documents. The rows are, all on the same splits,
 
-- raw: the items, images of at most 32 x 32 pixels; not for texts
+- raw: the items, images of at most 32 x 32 pixels, sounds as statistics of their log-mel spectra; not for texts
 - frozen: features of the pretrained trunk, for photographs (`--photo-trunk`) and texts (`--text-trunk`)
 - closed form: the form on either of them that is best on held-out training classes
 - default: `TrainConfig.of(data=...)`, with the trunk where there is one, and nothing else
@@ -30,7 +31,7 @@ import math
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache, lru_cache
 from pathlib import Path
@@ -46,7 +47,7 @@ from PIL import Image
 from torch import nn
 
 import nearfar
-from nearfar.data import Dataset, open_dataset
+from nearfar.data import Dataset, Task, open_dataset
 from nearfar.data.loader import make_loader
 from nearfar.evaluation import evaluate
 from nearfar.numerics.mel import SOUND_RATE
@@ -146,7 +147,16 @@ def prepared(source: str, settings: argparse.Namespace) -> Member | None:
         begun.parent.mkdir(parents=True, exist_ok=True)
         write(items, begun)
         begun.rename(data)
-    return Member(name, data, items.classes, needed)
+    classes = items.classes
+    if write is not write_table:
+        classes = tuple(folder_name(one) for one in classes)
+    elif items.asks is not None:
+        classes = open_dataset(str(data)).classes  # named by their items
+    return Member(name, data, classes, needed)
+
+
+def folder_name(name: str) -> str:
+    return name.replace("/", "+")
 
 
 def header(path: Path) -> list[str]:
@@ -170,7 +180,7 @@ def evenly(labels: NDArray[Any], most: int | None) -> NDArray[np.bool_]:
 def write_images(items: Dataset, folder: Path) -> None:
     """Write a folder of class folders."""
     for i, label in enumerate(items.labels):
-        file = folder / items.classes[label].replace("/", "+") / f"{i:06}.png"
+        file = folder / folder_name(items.classes[label]) / f"{i:06}.png"
         file.parent.mkdir(parents=True, exist_ok=True)
         image = items.read(i)
         Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image).save(file)
@@ -181,17 +191,22 @@ def write_sounds(items: Dataset, folder: Path) -> None:
     import soundfile
 
     for i, label in enumerate(items.labels):
-        file = folder / items.classes[label].replace("/", "+") / f"{i:06}.wav"
+        file = folder / folder_name(items.classes[label]) / f"{i:06}.wav"
         file.parent.mkdir(parents=True, exist_ok=True)
         soundfile.write(file, items.read(i), SOUND_RATE)
 
 
 def write_table(items: Dataset, path: Path) -> None:
-    """Write a table of rows or texts, with the classes in the column `label`."""
+    """Write a table of rows or texts, with the classes in the column `label`, or of queries and their documents."""
     names = [items.classes[label] for label in items.labels]
     with path.open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file)
-        if items.texts is not None:
+        if items.asks is not None and items.listed is not None:
+            texts = items.texts_given
+            table.writerow(["query", "document"])
+            for i, j in zip(items.listed.i, items.listed.j, strict=True):
+                table.writerow([texts[j], texts[i]] if items.asks[j] else [texts[i], texts[j]])
+        elif items.texts is not None:
             table.writerow(["text", "label"])
             table.writerows(zip(items.texts_given, names, strict=True))
         else:
@@ -215,8 +230,7 @@ def measured(member: Member, split: int, row: str, settings: argparse.Namespace)
 
 def config_of(member: Member, split: int) -> TrainConfig:
     """Return the default settings for a set, and the classes that a split keeps for the test."""
-    names = sorted(name.replace("/", "+") for name in member.classes)
-    unseen = test_halves(tuple(names), split + 1)[split]
+    unseen = test_halves(tuple(sorted(member.classes)), split + 1)[split]
     return TrainConfig.of(data=str(member.data), test_classes=unseen, **member.settings)
 
 
@@ -239,14 +253,22 @@ def test_halves(names: tuple[str, ...], count: int) -> list[tuple[str, ...]]:
     return list(drawn)
 
 
+class Searched(NamedTuple):
+    """Rows of the test with their classes, and those of what they search; None if they search each other."""
+
+    rows: NDArray[Any]
+    labels: NDArray[np.int64]
+    gallery: NDArray[Any] | None
+    gallery_labels: NDArray[np.int64] | None
+
+
 class Parts(NamedTuple):
-    """Rows of the training and of the test, with their labels, and the closed forms that they may have."""
+    """Rows of the training and of the test, and the closed forms that they may have."""
 
     forms: tuple[str, ...]
     learned: Rows
-    known: NDArray[np.int64]
-    asked: Rows
-    unseen: NDArray[np.int64]
+    train: Dataset
+    test: Searched
 
 
 @lru_cache(maxsize=2)
@@ -263,9 +285,15 @@ def untrained_rows(member_name: str, split: int, kind: str, config: TrainConfig)
         model = UntrainedModel.raw(task.train, config, scale)
     else:
         model = UntrainedModel.frozen(task.train, config, None)
-    return Parts(
-        model.forms, model.features(task.train), task.train.labels, model.features(task.test), task.test.labels
-    )
+    return Parts(model.forms, model.features(task.train), task.train, embedded_test(task, model.features))
+
+
+def embedded_test(task: Task, embed_items: Callable[[Dataset], Rows]) -> Searched:
+    """Embed the test, and the documents that it searches."""
+    rows = embed_items(task.test)
+    if task.gallery is None:
+        return Searched(rows, task.test.labels, None, None)
+    return Searched(rows, task.test.labels, embed_items(task.gallery), task.gallery.labels)
 
 
 def untrained_cell(member: Member, split: int, row: str) -> dict[str, Any] | None:
@@ -273,18 +301,20 @@ def untrained_cell(member: Member, split: int, row: str) -> dict[str, Any] | Non
     config = config_of(member, split)
     if row != "closed form":
         parts = untrained_rows(member.name, split, row, config)
-        return None if parts is None else scores(parts.asked, parts.unseen)
+        return None if parts is None else scores(parts.test)
     choices = []
     for kind in ("raw", "frozen"):
         parts = untrained_rows(member.name, split, kind, config)
         if parts is not None and parts.learned.shape[1] <= MAX_WIDTH:
-            chosen = choose_form(parts.learned, parts.known, forms=parts.forms)
+            chosen = choose_form(parts.learned, parts.train.labels, asks=parts.train.asks, forms=parts.forms)
             held_out = float(np.mean(chosen.map_at_r.get(chosen.name, 0.0)))
             choices.append((held_out, f"{kind}, {chosen.title}", chosen.name, parts))
     if not choices:
         return None
     _, title, form, parts = max(choices, key=lambda choice: choice[0])
-    return {"form": title, **scores(fitted(form, parts.learned, parts.known)(parts.asked), parts.unseen)}
+    mapped = fitted(form, parts.learned, parts.train.labels)
+    gallery = None if parts.test.gallery is None else mapped(parts.test.gallery)
+    return {"form": title, **scores(parts.test._replace(rows=mapped(parts.test.rows), gallery=gallery))}
 
 
 def trained_cell(member: Member, split: int, minutes: float | None, folder: Path) -> dict[str, Any]:
@@ -335,7 +365,7 @@ def plain_loop(member: Member, split: int, seconds: float) -> dict[str, Any]:
             break
     network.eval()
     network.scale = nn.Sequential(prepare, network.scale)
-    return {"steps": steps, **scores(embed(network, task.test, **sizes_of(config)), task.test.labels)}
+    return {"steps": steps, **scores(embedded_test(task, lambda items: embed(network, items, **sizes_of(config))))}
 
 
 def all_items(items: Dataset, config: TrainConfig) -> torch.Tensor:
@@ -360,8 +390,9 @@ def batches(labels: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
         yield np.concatenate([rng.choice(places[c], min(PER_CLASS, len(places[c])), replace=False) for c in classes])
 
 
-def scores(rows: NDArray[Any], labels: NDArray[np.int64]) -> dict[str, float]:
-    return scores_of(evaluate(rows, labels, ks=(1,), clustering=False))
+def scores(test: Searched) -> dict[str, float]:
+    searched: dict[str, Any] = {"gallery": test.gallery, "gallery_labels": test.gallery_labels}
+    return scores_of(evaluate(test.rows, test.labels, **searched, ks=(1,), clustering=False))
 
 
 def scores_of(found: Any) -> dict[str, float]:

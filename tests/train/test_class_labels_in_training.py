@@ -13,8 +13,9 @@ torch = pytest.importorskip("torch")
 
 import nearfar
 import nearfar.report
+from nearfar import workflows
 from nearfar.cli import app
-from nearfar.data import open_task
+from nearfar.data import DataError, open_items, open_task
 from nearfar.data.checks.inspection import inspect_data
 from nearfar.data.open import read_levels, with_levels
 from nearfar.deep import LabelSets
@@ -25,6 +26,7 @@ from nearfar.index import building
 from nearfar.index.stores import open_store
 from nearfar.io.scores_file import read_scores
 from nearfar.models.embedded import Selection, embed_source, embed_to
+from nearfar.models.written import write_embeddings
 from nearfar.report import report_run
 from nearfar.train import TrainConfig, TrainError, evaluate_run, train
 from nearfar.train.relevance import Searched, with_relevance
@@ -212,7 +214,35 @@ def test_commands_use_the_column_of_the_classes_of_the_training(of_levels, birds
     with open_store(tmp_path / "i.index") as store:
         assert {*store.in_memory().labels} == {f"s{number}" for number in range(16)}
     assert embed_to(folder, birds, tmp_path / "z.npz").dataset.classes == collect(folder, birds).dataset.classes
+    assert "MAP@R, genus" in workflows.evaluate(tmp_path / "z.npz").text
     assert embed_source(folder, Selection(data=birds)).dataset.class_labels.levels == ("species", "genus")
+
+
+@pytest.mark.parametrize("kind", ["sets", "birds"])
+def test_a_file_of_embeddings_keeps_sets_of_labels_and_levels(kind, request, tmp_path):
+    table = request.getfixturevalue(kind)
+    items = open_task(table, label="species" if kind == "birds" else None).test
+    if kind == "birds":
+        items = replace(items, class_labels=read_levels([table], "species", ["genus"]))
+    write_embeddings(tmp_path / "z.npz", items, items.array, "cosine")
+    read = open_items(str(tmp_path / "z.npz"))
+    assert read.class_labels.levels == items.class_labels.levels
+    assert dict(read.class_labels.of) == {name: items.class_labels.of[name] for name in items.classes}
+    scores, found = (
+        with_relevance(evaluate_queries(one.array, one.labels, clustering=False)[0], one, one.array)
+        for one in (items, read)
+    )
+    assert scores.by == found.by
+    arrays = dict(np.load(tmp_path / "z.npz"))
+    classes = len(items.classes)
+    for name, wrong, says in [
+        ("class_labels", arrays["class_labels"][1:], f"expected texts of shape ({classes}, k), the labels of each"),
+        ("levels", np.array(["only one", "more", "of", "these", "than", "columns"]), "expected"),
+    ]:
+        np.savez(tmp_path / "wrong.npz", **{**arrays, name: wrong})
+        with pytest.raises(DataError, match=re.escape(says)) as raised:
+            open_items(str(tmp_path / "wrong.npz"))
+        assert str(raised.value).startswith(f"{tmp_path / 'wrong.npz'}: {name} has shape {wrong.shape}")
 
 
 def test_degrees_of_documents_are_scored_for_queries_that_search_them(tmp_path):

@@ -363,6 +363,8 @@ def embed_to(
         dataset = texts_of_pairs(data, model.table_columns.read(data, label)["label"], skip_bad)
     else:
         dataset = open_for(model, data, label=label, name=name, skip_bad=skip_bad)
+        selection = Selection(data=data, label=model.table_columns.read(data, label)["label"])
+        dataset, _ = _with_levels(model, selection, dataset, None)
     embeddings = np.asarray(model.embed(dataset))
     if dims is not None:
         if not 1 <= dims <= embeddings.shape[1]:

@@ -10,7 +10,7 @@ import numpy as np
 from ..data import Dataset
 from ..data.dataset import UNKNOWN_CLASS
 from ..data.items import named_by_paths, root_of
-from ..data.readers.arrays import UNNAMED
+from ..data.readers.arrays import UNNAMED, arrays_of_class_labels
 from ..extras import require
 from ..io.atomic_files import atomic_write
 from ..io.cells import write_table
@@ -33,8 +33,9 @@ def write_embeddings(
     Parameters
     ----------
     out : path
-        An .npz; a .parquet with the columns `name`, `label`, `group` (if there are groups) and `embedding`; or a
-        .faiss, a flat index, with names and labels in a .csv next to it. For the cosine, its vectors have unit length.
+        An .npz, which also has the labels of classes that are sets of labels or belong to levels; a .parquet with the
+        columns `name`, `label`, `group` (if there are groups) and `embedding`; or a .faiss, a flat index, with names
+        and labels in a .csv next to it. For the cosine, its vectors have unit length.
     items : Dataset
         The items.
     rows : ndarray of shape (n, d)
@@ -100,6 +101,7 @@ def _write_npz(path: Path, items: Dataset, rows: AnyArray, distance: str, data: 
         about[UNNAMED] = np.asarray(True)
     if items.groups is not None:
         about["groups"] = narrow_texts(items.groups, "groups")
+    about |= arrays_of_class_labels(items)
     if data and named_by_paths(items, data):  # for reports, which show the images
         about["folder"] = np.asarray(str(root_of(data).absolute()))
     with atomic_write(path) as file:

@@ -20,6 +20,7 @@ from ..data.checks.columns import scale_warning
 from ..data.checks.shared_images import remark_shared
 from ..data.dataset import images_once, some, unwrapped
 from ..data.decode import read_square
+from ..data.readers.arrays import arrays_of_class_labels
 from ..data.sounds import PieceReader, in_pieces
 from ..deep.networks.embedder import Embedder
 from ..deep.networks.preprocessing import FROM_HEADER
@@ -474,6 +475,7 @@ def _write_arrays(path: Path, embedded: dict[str, Floats], sets: dict[str, Datas
         if items.groups is not None:
             texts["groups"] = items.groups
         arrays |= {f"{prefix}{name}": narrow_texts(each, name) for name, each in texts.items()}
+        arrays |= {f"{prefix}{name}": each for name, each in arrays_of_class_labels(items).items()}
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
     replace_file(path, buffer.getvalue())

@@ -9,6 +9,7 @@ import os
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from tokenize import TokenError
 from typing import IO, Any
@@ -18,8 +19,9 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from ...io.untrusted import check_expansion, check_regular
-from ...labels import class_name, without_spellings_of_numbers
+from ...labels import class_name, narrow_texts, without_spellings_of_numbers
 from ...quoting import PATH, count_of, quoted, shorten
+from ..class_labels import ClassLabels, levels_in
 from ..dataset import DataError, Dataset, Source, some
 from .files import BROKEN
 from .folder import ROLES
@@ -48,7 +50,8 @@ def read_npz(path: str | Path, *, image_size: int | None = None, skip_bad: bool 
         W, C); `y` (n,) are integers or strings; `split` (n,) are strings such as "train" and "test"; `classes` are the
         names of the classes that integers in `y` number from 0; `names` (n,) are names of the items, text or integers,
         as `nearfar embed` writes them, or different ones in `ids`, `sku` or the like; `groups` (n,) are the camera,
-        video or the like of each item.
+        video or the like of each item; `class_labels` (classes, k) are the labels of each class, with "" after the last
+        one, or what it belongs to at each of `levels` (k,), names such as "species" and "genus".
     image_size : int, optional
         Side in pixels to which every image is made square; rows are not changed. By default, images are kept as they
         are.
@@ -137,8 +140,50 @@ def _dataset(path: str | Path, arrays: dict[str, NDArray[Any]], image_size: int 
         )
     classes = _classes(path, items, labels, arrays.get(f"{prefix}classes"))
     return replace(
-        items, classes=classes, groups=None if groups is None else np.array(list(map(class_name, groups.tolist())))
+        items,
+        classes=classes,
+        groups=None if groups is None else np.array(list(map(class_name, groups.tolist()))),
+        class_labels=_class_labels(Path(path), arrays, prefix),
     )
+
+
+def arrays_of_class_labels(items: Dataset) -> dict[str, NDArray[np.str_]]:
+    """Return the labels of the classes of items as arrays of an .npz; {} if each class is one label."""
+    labels = items.class_labels
+    if labels is None:
+        return {}
+    of = [labels.of[name] for name in items.classes]
+    table = np.array([*zip_longest(*of, fillvalue="")], dtype=np.str_).T
+    levels = {"levels": narrow_texts(labels.levels, "levels")} if labels.levels else {}
+    return {"class_labels": narrow_texts(table.ravel().tolist(), "class_labels").reshape(table.shape), **levels}
+
+
+def _class_labels(path: Path, arrays: Mapping[str, NDArray[Any]], prefix: str) -> ClassLabels | None:
+    """Return the labels of the classes, as `arrays_of_class_labels` gives them; None if the file has none."""
+    table = arrays.get(f"{prefix}class_labels")
+    classes = arrays.get(f"{prefix}classes")
+    if table is None or classes is None:
+        return None
+    if table.ndim != 2 or len(table) != len(classes) or table.dtype.kind != "U":
+        raise DataError(
+            f"{path}: {prefix}class_labels has shape {table.shape} and type {table.dtype}; expected texts of shape "
+            f"({len(classes)}, k), the labels of each of the {prefix}classes"
+        )
+    levels = arrays.get(f"{prefix}levels")
+    if levels is None:
+        sets = [tuple(filter(None, of)) for of in table.tolist()]
+        return ClassLabels(dict(zip(classes.tolist(), sets, strict=True)))
+    if levels.shape != table.shape[1:] or levels.dtype.kind != "U" or len(levels) == 0:
+        raise DataError(
+            f"{path}: {prefix}levels has shape {levels.shape} and type {levels.dtype}; expected {table.shape[1]} "
+            f"names, one for each column of {prefix}class_labels"
+        )
+    columns = dict(zip(levels.tolist(), table.T.tolist(), strict=True))
+    finest, *above = columns
+    try:
+        return levels_in(path, columns, finest, above)
+    except ValueError as error:
+        raise DataError(str(error)) from error
 
 
 def names_in(arrays: Mapping[str, NDArray[Any]], n: int, prefix: str = "") -> list[str] | None:

@@ -17,7 +17,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...evaluation.protocol import mean_score
 from ...numerics import psd, scatter
 from ...numerics.constraints import LabelPairs
 from ...numerics.standard_columns import standard
@@ -317,7 +316,8 @@ def held_out_score(
 ) -> float:
     """Return MAP@R by cosine of a search as in an evaluation; NaN if no query has anything to find."""
     found, _ = search(rows, labels, groups=groups, asks=asks)
-    return mean_score(found, found.map_at_r)
+    scored = found.relevant > 0
+    return float(found.map_at_r[scored].mean()) if scored.any() else float("nan")
 
 
 def _best(scored: Mapping[str, tuple[float, ...]]) -> str:
