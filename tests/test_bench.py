@@ -213,3 +213,37 @@ def test_the_check_on_a_gpu_needs_one(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert module("gpu_check").main() == 2
     assert "finds no GPU" in capsys.readouterr().out
+
+
+def test_public_sets_become_tables(tmp_path):
+    bench = module("sets")
+    (tmp_path / "digits" / "recordings").mkdir(parents=True)
+    for name in ("0_ann_0", "0_ann_1", "7_ben_0", "7_ben_1"):
+        (tmp_path / f"digits/recordings/{name}.wav").write_bytes(b"")
+    drawings = [("star", "Objects", 1), ("moon", "Objects", 2), ("flag-at", "Flags", 3), ("moons", "Objects", 2)]
+    listed = [{"image": f"{name}.png", "short_name": name, "category": kind} for name, kind, _ in drawings]
+    for house in ("google", "twitter"):
+        pictures = tmp_path / house / "img" / house / "64"
+        pictures.mkdir(parents=True)
+        (tmp_path / house / "emoji.json").write_text(json.dumps(listed))
+        for name, _, picture in drawings:
+            (pictures / f"{name}.png").write_bytes(f"{picture}{house}".encode())
+    (tmp_path / "shops").mkdir()
+    for file, text in {
+        "Abt.csv": "id,name\n1,A lamp\n2,A chair é\n",
+        "Buy.csv": "id,title\n7,lamp A\n8,a chair é\n9,a table\n",
+        "abt_buy_perfectMapping.csv": "idAbt,idBuy\n1,7\n2,8\n",
+    }.items():
+        (tmp_path / "shops" / file).write_bytes(text.encode("latin-1"))
+    found = [
+        list(lines)[1:]
+        for lines in (
+            bench.spoken_digits(tmp_path / "digits", tmp_path),
+            bench.emoji(tmp_path / "google", tmp_path / "twitter", tmp_path),
+            bench.shops(tmp_path / "shops", tmp_path),
+        )
+    ]
+    assert [label for _, label in found[0]] == ["0_ann", "0_ann", "7_ben", "7_ben"]
+    assert [label for _, label in found[1]] == ["star", "star", "moon", "moon"]  # flags and copies are left out
+    assert all((tmp_path / path).is_file() for lines in found[:2] for path, _ in lines)
+    assert found[2] == [("A lamp", "lamp A")]  # what is spelled alike is left out

@@ -18,6 +18,7 @@ from .commands import run
 from .drawn_photos import THINGS, draw_photos
 from .towers import write_bert
 
+DOCS = Path(__file__).parent.parent / "docs"
 WORDS = ["[PAD]", "[UNK]", "[EOS]", "[BOS]", *(f"w{number}" for number in range(40))]
 
 
@@ -191,10 +192,38 @@ def kind(request, bert, tmp_path_factory):
 
 def documented():
     """Return the words of the ten commands on the page, by their names in ANSWERS."""
-    page = (Path(__file__).parent.parent / "docs" / "items.md").read_text()
+    page = (DOCS / "items.md").read_text()
     block = page.partition("## The same ten commands")[2].split("```")[1]
     commands = [line.partition(" #")[0].split()[1:] for line in block.strip().splitlines()]
     return dict(zip(ANSWERS, commands, strict=True))
+
+
+SECTIONS = {  # where the ten commands of a kind are: page, section, data, what only the training and `inspect` take
+    "texts": ("items", "Texts in a table", "texts", "--trunk transformers:models/minilm", ""),
+    "pairs": ("training", "Train on listed pairs", "pairs", "--trunk transformers:models/minilm", ""),
+    "photos with texts": (
+        *("items", "Images with their texts", "products"),
+        *("--trunk transformers:clip/ --text-trunk transformers:clip/", ""),
+    ),
+    "label sets": ("items", "Several labels per item", "photos", "", ""),
+    "levels": ("items", "Classes within classes", "birds", *["--label species --level genus --level family"] * 2),
+}
+
+
+@pytest.mark.parametrize("of", SECTIONS)
+def test_the_section_of_a_kind_has_its_ten_commands(of):
+    page, section, name, train, inspect = SECTIONS[of]
+    text = (DOCS / f"{page}.md").read_text().partition(f"## {section}")[2]
+    found = [shlex.split(line)[1:] for line in text.split("```")[1].strip().splitlines()]
+    named = {"runs/things": f"runs/{name}", "DATA": f"{name}.csv"}
+    named |= {f"things.{ending}": f"{name}.{ending}" for ending in ("index", "onnx")}
+    for command, (called, words) in zip(found, documented().items(), strict=True):
+        expected = [named.get(word, word) for word in words]
+        if called in ("train", "inspect"):
+            expected[2:2] = {"train": train, "inspect": inspect}[called].split()
+        if "QUERY" in expected:
+            expected[expected.index("QUERY")] = command[2]
+        assert command == expected
 
 
 @pytest.mark.slow  # reports, and networks that are traced
