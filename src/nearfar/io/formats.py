@@ -178,7 +178,8 @@ READERS = (
         shown="`rows.npz`",
         about="`X` or `embeddings`: rows (n, d), or images (n, H, W) or (n, H, W, C) as uint8; `y` or `labels` (n,). "
         "Optional, as `nearfar embed` writes them: `names` (n,); `classes`, the class names if labels are numbers from "
-        "0; `split` and `groups` (n,)",
+        "0; `split` and `groups` (n,); `class_labels` (number of `classes`, k), the labels of each class, with "
+        '`levels` (k,) those of a hierarchy, such as "species" and "genus"',
         opens="data.readers.arrays.read_npz",
         items="data.items.items_in_arrays",
         endings=(".npz",),
