@@ -97,6 +97,11 @@ def trusting(*modules: str) -> Iterator[None]:
         _trusted.reset(token)
 
 
+def trusted_modules() -> tuple[str, ...]:
+    """Return the modules that are trusted for a while, for a process that is started."""
+    return _trusted.get()
+
+
 @contextmanager
 def named_by(origin: Origin | None) -> Iterator[None]:
     """Take the texts that are read inside as those of a file; None leaves it as it is outside."""

@@ -22,7 +22,7 @@ from nearfar.data.blocks import open_blocks
 from nearfar.data.dataset import DataError
 from nearfar.data.table_columns import TableColumns
 from nearfar.io import atomic_files, untrusted
-from nearfar.models import embedding_in_parts
+from nearfar.models import embedding_in_parts, embedding_processes
 from nearfar.models.embedded import embed_to
 from nearfar.models.embedding_in_parts import embed_in_parts
 from nearfar.progress import listening
@@ -593,3 +593,54 @@ def test_data_that_cannot_be_embedded_leave_nothing(home, tmp_path):
     with pytest.raises(ValueError, match="9"):
         embed_in_parts(home / "rca.safetensors", str(tmp_path / "wide.npy"), tmp_path / "kept", overwrite=True)
     assert content(tmp_path / "kept") == before
+
+
+@pytest.mark.slow  # two processes start
+def test_processes_of_one_machine_write_what_one_writes(home, whole, tmp_path, monkeypatch):
+    monkeypatch.setattr(embedding_processes, "_gpus", list)  # without PyTorch
+    counts = Counts()
+    with listening(counts):
+        line = embed(home / "rca.safetensors", str(home / "rows.npz"), tmp_path / "out", devices=2, part_size=20)
+    assert line.endswith("3 parts of 3 written; complete, 50 embeddings of 4 dimensions")
+    assert content(tmp_path / "out") == whole
+    assert [(what, total, sum(done)) for what, total, done in counts.work] == [("embedding", 50, 50)]
+
+
+def test_what_contradicts_several_processes_is_refused(home, tmp_path, monkeypatch):
+    def refused(words, out=tmp_path / "out", **how):
+        with pytest.raises(ValueError, match=words):
+            embed(home / "rca.safetensors", str(home / "rows.npz"), out, **how)
+
+    refused("devices: expected 1 to 1,024, got 0", devices=0)
+    refused("devices: not with shard=1/2", devices=2, shard="1/2")
+    refused("overwrite: not with devices=2", devices=2, overwrite=True)
+    refused("is one file; devices= needs a folder", tmp_path / "a.npz", devices=2)
+    monkeypatch.setattr(embedding_processes, "_gpus", lambda: ["3", "5"])
+    refused("devices: expected at most 2, the number of GPUs, got 3", devices=3)
+    assert embedding_processes.places_of(2) == [{"CUDA_VISIBLE_DEVICES": "3"}, {"CUDA_VISIBLE_DEVICES": "5"}]
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_process_that_dies_is_named_with_what_is_missing(home, whole, tmp_path, monkeypatch):
+    """The others finish, and the same call writes the rest."""
+    out = tmp_path / "out"
+    dies = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    started = embedding_processes._started
+
+    def start(given, file, place):
+        with monkeypatch.context() as patched:
+            if given["shard"] == "2/2":
+                patched.setattr(embedding_processes, "COMMAND", dies)
+            else:
+                written(home, out, shard="1/2")
+                patched.setattr(embedding_processes, "COMMAND", "pass")
+            return started(given, file, place)
+
+    monkeypatch.setattr(embedding_processes, "_started", start)
+    monkeypatch.setattr(embedding_processes, "_gpus", list)
+    monkeypatch.setattr(embedding_processes, "GLANCE", 0.01)
+    words = r"process 2 of 2 was ended by SIGKILL, perhaps because memory ran out; 1 of 3 parts is missing \(part-00001"
+    with pytest.raises(ValueError, match=words):
+        embedding_processes.embed_by_processes(home / "rca.safetensors", str(home / "rows.npz"), out, 2, part_size=20)
+    written(home, out)
+    assert content(out) == whole

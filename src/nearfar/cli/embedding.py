@@ -20,6 +20,7 @@ def embed(
     *,
     out: Out,
     shard: Annotated[str, Parameter(show_default=False, group=PARTS)] = "",
+    devices: Annotated[int, Parameter(group=PARTS)] = 1,
     part_size: Annotated[int, Parameter(group=PARTS)] = 10_000,
     texts: Annotated[bool, Parameter(negative=(), group=RUN)] = False,
     dims: Annotated[int | None, Parameter(group=RUN)] = None,
@@ -47,6 +48,9 @@ def embed(
     shard
         Write only these parts: 3/16 is every sixteenth, from the third on. Start such a command for each of 1/16 to
         16/16, on any machines, with the same OUT; none waits for another.
+    devices
+        Start this many processes, which write the folder together: each has a GPU of its own, or without GPUs its share
+        of the processor.
     part_size
         Number of items in each part of a folder, which is the most that a kill loses.
     texts
@@ -67,6 +71,7 @@ def embed(
             data,
             out,
             shard=shard,
+            devices=devices,
             part_size=part_size,
             overwrite=overwrite,
             label=items.label,

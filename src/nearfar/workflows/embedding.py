@@ -13,6 +13,7 @@ from ..io.part_files import missing_note
 from ..io.sources import kind_by_name
 from ..models.embedded import Embedded, embed_to
 from ..models.embedding_in_parts import PART_SIZE, PartsWritten, embed_in_parts
+from ..models.embedding_processes import embed_by_processes
 from ..models.written import FILES
 from ..quoting import count_of
 
@@ -23,6 +24,7 @@ def embed(
     out: str | os.PathLike[str],
     *,
     shard: str = "",
+    devices: int = 1,
     part_size: int = PART_SIZE,
     overwrite: bool = False,
     label: str | None = None,
@@ -49,6 +51,8 @@ def embed(
         Everything that reads the .npz also reads the others.
     shard : str
         Which parts are written: "3/16" is every sixteenth, from the third on. By default, all.
+    devices : int
+        Number of processes of this machine that write the folder together, each with a GPU of its own if there are any.
     part_size : int
         Number of items in each part of a folder.
     overwrite : bool
@@ -106,6 +110,8 @@ def embed(
     if path.suffix in FILES:
         if shard or part_size != PART_SIZE:
             raise ValueError(f"out: {path} is one file; shard= and part_size= need a folder, such as {path.stem}/")
+        if devices != 1:
+            raise ValueError(f"out: {path} is one file; devices= needs a folder, such as {path.stem}/")
         if path.exists() and not overwrite:
             raise ValueError(f"out: {path} exists; replace it with overwrite=True")
         return f"{path}: {_about_file(embed_to(model, data, path, **how))}"
@@ -113,7 +119,13 @@ def embed(
         raise ValueError(
             f"out: {path}: expected a file that ends in .npz, .parquet or .faiss, or a folder such as {path.stem}/"
         )
-    written = embed_in_parts(model, data, path, shard=shard, part_size=part_size, overwrite=overwrite, **how)
+    how |= {"part_size": part_size, "overwrite": overwrite}
+    if devices == 1:
+        written = embed_in_parts(model, data, path, shard=shard, **how)
+    elif shard:
+        raise ValueError(f"devices: not with shard={shard}; each of {devices} processes writes a shard")
+    else:
+        written = embed_by_processes(model, data, path, devices, **how)
     return f"{path}: {_about_parts(written, shard)}"
 
 
