@@ -233,6 +233,10 @@ def test_a_file_of_embeddings_keeps_sets_of_labels_and_levels(kind, request, tmp
         for one in (items, read)
     )
     assert scores.by == found.by
+    if kind == "sets":
+        pytest.importorskip("pyarrow")
+        write_embeddings(tmp_path / "z.parquet", items, items.array, "cosine")
+        assert open_items(str(tmp_path / "z.parquet")).class_labels.of == read.class_labels.of
     arrays = dict(np.load(tmp_path / "z.npz"))
     classes = len(items.classes)
     for name, wrong, says in [

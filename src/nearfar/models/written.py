@@ -34,8 +34,8 @@ def write_embeddings(
     ----------
     out : path
         An .npz, which also has the labels of classes that are sets of labels or belong to levels; a .parquet with the
-        columns `name`, `label`, `group` (if there are groups) and `embedding`; or a .faiss, a flat index, with names
-        and labels in a .csv next to it. For the cosine, its vectors have unit length.
+        columns `name`, `label` (`labels` of sets), `group` (if there are groups) and `embedding`; or a .faiss, a flat
+        index, with names and labels in a .csv next to it. For the cosine, its vectors have unit length.
     items : Dataset
         The items.
     rows : ndarray of shape (n, d)
@@ -118,7 +118,7 @@ def _write_parquet(path: Path, items: Dataset, rows: AnyArray, distance: str) ->
     labels = _labels(items)
     columns = {"name": pa.array(list(items.names))}
     if labels is not None:
-        columns["label"] = pa.array(labels)
+        columns["labels" if items.has_label_sets else "label"] = pa.array(labels)
     if items.groups is not None:
         columns["group"] = pa.array(items.groups.tolist())
     lists = pa.ListArray.from_arrays(pa.array(np.arange(0, n * d + 1, d, dtype=np.int32)), pa.array(singles.ravel()))
