@@ -191,7 +191,7 @@ def ask(
         np.savez(Path(folder) / "table.npz", X=table[0], y=table[1])
         task = {name: getattr(arguments, name) for name in ("seconds", "memory", "given", "draws")}
         task |= {"table": str(Path(folder) / "table.npz"), "names": None if names is None else list(names)}
-        task["least"] = getattr(arguments, "least", 0.2)
+        task["least"] = 0.0 if arguments.quick else getattr(arguments, "least", 0.2)
         task |= {"folds": folds if folds is not None else 2 if arguments.quick else 5}
         command = [python, str(Path(__file__).with_name("classical_worker.py")), library, json.dumps(task)]
         child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **ONE_THREAD})

@@ -44,7 +44,7 @@ Fit = Callable[[np.ndarray, np.ndarray, "Given | None", int], Any]  # rows, labe
 def main(library: str, text: str) -> None:
     warnings.simplefilter("ignore")
     task = json.loads(text)
-    fits = LIBRARIES[library](task["given"])
+    fits = LIBRARIES[library](task["given"], task["names"])
     print(json.dumps({"about": about(library)}), flush=True)
     with np.load(task["table"]) as file:
         X, y = file["X"], file["y"]
@@ -70,7 +70,7 @@ def about(library: str) -> str:
 # --- The learners of each library
 
 
-def nearfar_learners(given: bool) -> dict[str, Fit]:
+def nearfar_learners(given: bool, names: list[str] | None = None) -> dict[str, Fit]:
     """Every learner of the catalog that is done, or those that take pairs or chunklets as the peers do."""
     import nearfar
     from nearfar.catalog import METHODS
@@ -83,13 +83,14 @@ def nearfar_learners(given: bool) -> dict[str, Fit]:
             ),
             "MMC": lambda A, a, weak, seed: nearfar.MMC().fit(A, pairs=weak.pairs, pair_labels=weak.signs),
         }
-    done = [method.name for method in METHODS if method.kind == "learner"]
+    learners = [method.name for method in METHODS if method.kind == "learner"]
+    asked = [name for name in learners if names is None or name in names]  # some import PyTorch
     options = {
         "MMC(floor=0.0)": partial(nearfar.MMC, floor=0.0),
         "RCA(weighting='chunklets')": partial(nearfar.RCA, weighting="chunklets"),
         "CovarianceMetric(shrinkage=None)": partial(nearfar.CovarianceMetric, shrinkage=None),
     }
-    kinds = {name: getattr(nearfar, name) for name in done} | options
+    kinds = {name: getattr(nearfar, name) for name in asked} | options
     return {name: partial(from_labels, kind) for name, kind in kinds.items()}
 
 
@@ -100,7 +101,7 @@ def from_labels(kind: Callable[[], Any], A: np.ndarray, a: np.ndarray, weak: Giv
     return learner.fit(A, a)
 
 
-def scikit_learners(given: bool) -> dict[str, Fit]:
+def scikit_learners(given: bool, names: list[str] | None = None) -> dict[str, Fit]:
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
     from sklearn.neighbors import NeighborhoodComponentsAnalysis
 
@@ -111,7 +112,7 @@ def scikit_learners(given: bool) -> dict[str, Fit]:
     }
 
 
-def metric_learners(given: bool) -> dict[str, Fit]:
+def metric_learners(given: bool, names: list[str] | None = None) -> dict[str, Fit]:
     import metric_learn as ml
 
     if given:

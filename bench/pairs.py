@@ -50,7 +50,7 @@ def main() -> None:
 
 def measured(name: str, n: int, call: Callable[[Any, Any], str]) -> tuple[float, float]:
     """CPU seconds and MB of a call in a separate process; prints them."""
-    with get_context("spawn").Pool(1) as pool:
+    with get_context("fork").Pool(1) as pool:
         seconds, mb, found = pool.apply(timed, (n, call))
     print(f"| {name} | {n:,} | {seconds:.2f} | {mb:.0f} | {found} |", flush=True)
     return seconds, mb

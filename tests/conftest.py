@@ -52,10 +52,12 @@ def cache(tmp_path_factory):
 
 @pytest.fixture(autouse=True, scope="session")
 def rough_maps():
-    """Maps of reports take as few steps as scikit-learn allows, which is half of the time of a report."""
+    """Maps of reports have 200 items at most and take as few steps as scikit-learn allows: most of a report's time."""
     with pytest.MonkeyPatch.context() as patch:
         with suppress(ImportError):  # packages of the report need not be there
             patch.setattr("nearfar.report.tsne.MAP_STEPS", 250)
+            patch.setattr("nearfar.report.analysis.TILES", 200)
+            patch.setattr("nearfar.report.analysis.LIMIT", 200)
         yield
 
 

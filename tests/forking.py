@@ -118,15 +118,15 @@ IMPORTED = (
 
 
 @cache
-def server():
-    """The process from which the others are forked; it ends with the tests."""
-    command = [sys.executable, "-c", SERVER, *IMPORTED]
+def server(*imported):
+    """The process from which others are forked, and which has imported these modules; it ends with the tests."""
+    command = [sys.executable, "-c", SERVER, *imported]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     atexit.register(process.stdin.close)
     return process
 
 
-def run(*words, cwd=None, env=None, limit=TIME_LIMIT):
+def run(*words, cwd=None, env=None, limit=TIME_LIMIT, imported=IMPORTED):
     """Run Python with words as `python words...`: -m module, -c code or a file; returns what `subprocess.run` does.
 
     Where processes cannot be forked (Windows), Python is started anew.
@@ -138,7 +138,7 @@ def run(*words, cwd=None, env=None, limit=TIME_LIMIT):
     with tempfile.TemporaryDirectory() as folder:
         request = {"words": words, "cwd": str(cwd or os.getcwd()), "env": dict(env or os.environ)}
         request |= {"folder": folder, "limit": limit}
-        process = server()
+        process = server(*imported)
         process.stdin.write(json.dumps(request) + "\n")
         process.stdin.flush()
         code = int(process.stdout.readline())

@@ -22,8 +22,9 @@ def test_the_readme_lists_every_bench():
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="it forks")
 def test_the_classical_bench_runs():
-    command = [sys.executable, str(BENCH / "classical.py")]
-    quick = subprocess.run([*command, "--quick"], capture_output=True, text=True, check=True).stdout
+    told = forking.run(BENCH / "classical.py", "--quick")
+    assert told.returncode == 0, told.stderr
+    quick = told.stdout
     for name in ("GMML", "RCA", "DCA", "MMC", "NCA", "LDA", "Euclidean", "FISHMML"):
         assert f"| {name} |" in quick
     assert "Error" not in quick
@@ -126,11 +127,9 @@ def test_the_deep_bench_ranks_by_scores_of_pairs_as_the_evaluation_ranks_embeddi
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
 def test_the_bench_of_pairs_agrees_with_its_peer():
-    command = [sys.executable, str(BENCH / "pairs.py"), "--quick"]
-    rows = [
-        line.split("|")
-        for line in subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    ]
+    told = forking.run(BENCH / "pairs.py", "--quick")
+    assert told.returncode == 0, told.stderr
+    rows = [line.split("|") for line in told.stdout.splitlines()]
     found = [row[5].strip() for row in rows if len(row) > 5]
     assert found[2] == found[3]
     assert found[2].startswith("AUC 0.9")

@@ -37,7 +37,7 @@ from . import forking
 from .commands import run
 
 COMMANDS = tuple(name for name in cli.app if not name.startswith("-"))
-SMALL = ["--trunk", "conv4(width=8)", "--set", "image_size=28", "--sampler", "random", "--batch-size", "32"]
+SMALL = ["--trunk", "conv4(width=8)", "--set", "image_size=16", "--sampler", "random", "--batch-size", "32"]
 SMALL += ["--set", "steps=3", "--quiet"]
 
 
@@ -46,6 +46,15 @@ def digits(tmp_path_factory):
     """A run of three steps on the digits."""
     folder = tmp_path_factory.mktemp("cli") / "run"
     forking.run("-m", "nearfar", "train", "digits", "--out", folder, *SMALL).check_returncode()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def scored(digits, tmp_path_factory):
+    """The run on the digits with its scores."""
+    folder = tmp_path_factory.mktemp("scored") / "run"
+    shutil.copytree(digits, folder)
+    forking.run("-m", "nearfar", "evaluate", folder).check_returncode()
     return folder
 
 
@@ -400,7 +409,8 @@ def test_images_of_another_size_are_refused_by_a_network_of_pixels(capsys, monke
 @pytest.mark.parametrize("text", ["hello", "# A readme of several lines\n"])
 def test_weights_that_are_text_are_refused_without_advice(text, capsys, monkeypatch, tmp_path):
     (tmp_path / "text.pth").write_text(text, encoding="latin-1")
-    words = ["train", "glyphs", "--out", tmp_path / "run", "--set", f"pretrained={tmp_path / 'text.pth'}"]
+    words = ["train", "digits", "--out", tmp_path / "run", "--set", f"pretrained={tmp_path / 'text.pth'}"]
+    words += SMALL
     code, _, err = run(capsys, monkeypatch, *words)
     assert code == 2
     if pickles_are_safe():
@@ -1191,11 +1201,10 @@ def test_a_report_on_other_data_lies_in_the_run(digits, capsys, monkeypatch, tmp
 
 
 @pytest.mark.slow
-def test_a_report_sets_runs_learners_and_embeddings_against_each_other(digits, capsys, monkeypatch, tmp_path):
+def test_a_report_sets_runs_learners_and_embeddings_against_each_other(scored, capsys, monkeypatch, tmp_path):
     before, after = tmp_path / "lr0.01", tmp_path / "after"
     for folder in (before, after):
-        shutil.copytree(digits, folder)
-        assert run(capsys, monkeypatch, "evaluate", folder)[0] == 0
+        shutil.copytree(scored, folder)
     with np.load(before / "test.npz") as arrays:
         np.savez(
             tmp_path / "other.npz", **{name: arrays[name] for name in ("embeddings", "labels", "classes", "names")}
@@ -1221,11 +1230,10 @@ def test_a_report_sets_runs_learners_and_embeddings_against_each_other(digits, c
 
 
 @pytest.mark.slow
-def test_the_current_folder_may_be_a_run(digits, capsys, monkeypatch, tmp_path):
+def test_the_current_folder_may_be_a_run(scored, capsys, monkeypatch, tmp_path):
     before, after = tmp_path / "before", tmp_path / "after"
     for folder in (before, after):
-        shutil.copytree(digits, folder)
-        assert run(capsys, monkeypatch, "evaluate", folder)[0] == 0
+        shutil.copytree(scored, folder)
     monkeypatch.chdir(before)
     code, out, err = run(capsys, monkeypatch, "report", after, "--against", ".")
     assert (code, out, err) == (0, f"{after / 'report-against-before.html'}\n", "")
@@ -1378,7 +1386,7 @@ def test_compare_prints_one_table_and_does_not_repeat(capsys, monkeypatch, tmp_p
         "--vary",
         "lr=0.2",
     ]
-    words += ["--out", tmp_path / "compared", "--set", "steps=2", "--set", "image_size=28", "--set", "sampler=random"]
+    words += ["--out", tmp_path / "compared", "--set", "steps=2", "--set", "image_size=16", "--set", "sampler=random"]
     code, out, _ = run(capsys, monkeypatch, *words)
     assert code == 0
     assert "| `TripletLoss(), lr=0.2` |" in out

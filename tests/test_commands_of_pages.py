@@ -17,10 +17,10 @@ from .drawn_photos import THINGS, draw_photos, photo
 from .test_cli import run
 
 DOCS = Path(__file__).parent.parent / "docs"
-SMALL_TRAINING = ["--set", "steps=2", "--image-size", "28"]
+SMALL_TRAINING = ["--set", "steps=2", "--image-size", "16"]
 BESIDES = {  # what commands of a page are given besides, to be quick or to fit the small data
     "train": SMALL_TRAINING,
-    "compare": ["--set", "steps=2", "--set", "image_size=28", "--seeds", "1"],
+    "compare": ["--set", "steps=2", "--set", "image_size=16", "--seeds", "1"],
 }
 STAND_INS = {  # what stands in for the data of a page, and for weights that would be downloaded
     "glyphs": "photos/",

@@ -19,7 +19,7 @@ from .serve.test_api import running
 from .test_cli import run
 
 PAGE = Path(__file__).parent.parent / "docs" / "index.md"
-SMALLER = ["--epochs", "2", "--image-size", "32"]  # what the training of the page is given besides
+SMALLER = ["--epochs", "2", "--image-size", "16"]  # what the training of the page is given besides
 STEPS = (
     "inspect",
     "train",

@@ -317,7 +317,7 @@ def test_codes_have_distances_and_neighbors(rows):
 @pytest.mark.slow
 @pytest.mark.parametrize("network", ["MultiScaleRelationNet(width=4)", "ContinuousSimilarityNet(relations=2)"])
 def test_few_shot_by_a_network_of_pairs(network, capsys, monkeypatch, tmp_path):
-    small = ["--set", "image_size=28", "--sampler", "m_per_class:4", "--batch-size", "16", "--set", "steps=2"]
+    small = ["--set", "image_size=16", "--sampler", "m_per_class:4", "--batch-size", "16", "--set", "steps=2"]
     small += ["--set", "validation=0", "--quiet"]
     code, _, err = run(
         capsys, monkeypatch, "train", "digits", "--objective", network, "--out", tmp_path / "run", *small

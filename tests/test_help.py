@@ -29,7 +29,7 @@ ENDINGS = re.compile(r"\.[a-z]+\b")
 ELSEWHERE = ("data", "push")  # whose examples need a network
 MOST_UNGROUPED = 8  # options
 OF_ONE_RUN = {"objective", "seed", "resume", "final", "devices", "rung", "keep", "minutes", "out", "data"}
-SMALL_TRAINING = ["--set", "steps=2", "--image-size", "28"]
+SMALL_TRAINING = ["--set", "steps=2", "--image-size", "16"]
 BESIDES = {
     "train": SMALL_TRAINING,
     "compare": [*SMALL_TRAINING, "--quiet"],

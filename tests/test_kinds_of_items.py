@@ -121,7 +121,7 @@ def unlabeled(home):
 
 
 SMALL = ["--set", "steps=2", "--batch-size", "8", "--embedding-dim", "4", "--quiet"]
-IMAGES = ["--trunk", "conv4(width=4)", "--image-size", "28"]
+IMAGES = ["--trunk", "conv4(width=4)", "--image-size", "16"]
 TEXTS = ["--trunk", "transformers:BERT"]
 KINDS = {  # what makes the data, the settings of the training, and a query
     "photos": (photos, IMAGES, "photos/blue-carton/0.jpg"),

@@ -23,7 +23,7 @@ from .stand_in_hub import TOKEN, stand_in_hub
 def run(tmp_path_factory):
     """A run of three steps, evaluated."""
     folder = tmp_path_factory.mktemp("cards") / "digits"
-    small = ["--trunk", "conv4(width=8)", "--set", "image_size=28", "--sampler", "random", "--batch-size", "32"]
+    small = ["--trunk", "conv4(width=8)", "--set", "image_size=16", "--sampler", "random", "--batch-size", "32"]
     small += ["--set", "steps=3", "--keep", "trained", "--quiet"]
     forking.run("-m", "nearfar", "train", "digits", "--out", folder, *small).check_returncode()
     return folder
