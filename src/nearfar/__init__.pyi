@@ -22,10 +22,12 @@ from .deep.losses.contrastive import ContrastiveLoss as ContrastiveLoss
 from .deep.losses.cross_entropy_head import CrossEntropyHead as CrossEntropyHead
 from .deep.losses.decoupled_contrastive import DecoupledContrastiveLoss as DecoupledContrastiveLoss
 from .deep.losses.deep_fisher import DeepFisherLoss as DeepFisherLoss
+from .deep.losses.dynamic_arc_face import DynamicArcFaceLoss as DynamicArcFaceLoss
 from .deep.losses.facility_location import FacilityLocationLoss as FacilityLocationLoss
 from .deep.losses.fast_ap import FastAPLoss as FastAPLoss
 from .deep.losses.fisher_contrastive import FisherContrastiveLoss as FisherContrastiveLoss
 from .deep.losses.fisher_triplet import FisherTripletLoss as FisherTripletLoss
+from .deep.losses.ge2e import GE2ELoss as GE2ELoss
 from .deep.losses.generalized_contrastive import GeneralizedContrastiveLoss as GeneralizedContrastiveLoss
 from .deep.losses.generalized_lifted import GeneralizedLiftedLoss as GeneralizedLiftedLoss
 from .deep.losses.hard_negative_contrastive import HardNegativeContrastiveLoss as HardNegativeContrastiveLoss
@@ -42,6 +44,7 @@ from .deep.losses.mae_head import MAEHead as MAEHead
 from .deep.losses.margin import MarginLoss as MarginLoss
 from .deep.losses.mse_head import MSEHead as MSEHead
 from .deep.losses.multi_similarity import MultiSimilarityLoss as MultiSimilarityLoss
+from .deep.losses.multi_sup_con import MultiSupConLoss as MultiSupConLoss
 from .deep.losses.n_pair import NPairLoss as NPairLoss
 from .deep.losses.nca import NCALoss as NCALoss
 from .deep.losses.nt_xent import NTXentLoss as NTXentLoss

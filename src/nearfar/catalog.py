@@ -219,6 +219,8 @@ METHODS = tuple(Method(*row) for row in (
     # Beyond the founding documents
     ("SupConLoss", "deep/losses/sup_con", "loss", "rows", "Khosla 2020", "-"),
     ("NTXentLoss", "deep/losses/nt_xent", "loss", "rows", "Chen 2020", "-"),
+    ("MultiSupConLoss", "deep/losses/multi_sup_con", "loss", "rows", "Zaigrajew 2022", "-"),
+    ("GE2ELoss", "deep/losses/ge2e", "loss", "set", "Wan 2018", "-"),
     ("DecoupledContrastiveLoss", "deep/losses/decoupled_contrastive", "loss", "rows", "Yeh 2022", "-"),
     ("SelectivelyContrastiveLoss", "deep/losses/selectively_contrastive", "loss", "rows", "Xuan 2020", "-"),
     ("SigLIPLoss", "deep/losses/sig_lip", "loss", "rows", "Zhai 2023", "-"),
@@ -236,6 +238,7 @@ METHODS = tuple(Method(*row) for row in (
     ("ProxyAnchorLoss", "deep/losses/proxy_anchor", "loss", "rows", "Kim 2020", "-", PROXIES),
     ("ArcFaceLoss", "deep/losses/arc_face", "loss", "rows", "Deng 2019", "-", PROXIES),
     ("CosFaceLoss", "deep/compositions/cos_face", "composition", "rows", "Wang 2018", "-", PROXIES),
+    ("DynamicArcFaceLoss", "deep/losses/dynamic_arc_face", "loss", "rows", "Ha 2020", "-", PROXIES),
     ("SubCenterArcFaceLoss", "deep/losses/sub_center_arc_face", "loss", "rows", "Deng 2020", "-", PROXIES),
     ("SphereFaceLoss", "deep/losses/sphere_face", "loss", "rows", "Liu 2017", "-", PROXIES),
     ("AdaFaceLoss", "deep/losses/ada_face", "loss", "rows", "Kim 2022", "-", PROXIES),

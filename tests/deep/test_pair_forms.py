@@ -11,12 +11,16 @@ from nearfar import (
     ContrastiveLoss,
     CrossBatchMemory,
     DistanceWeighted,
+    GE2ELoss,
     GeneralizedContrastiveLoss,
     MarginLoss,
+    MultiSupConLoss,
     SoftmaxTripletLoss,
+    SupConLoss,
 )
+from nearfar.deep.objective.relations import LabelSets
 from nearfar.deep.pairwise.comparison import Comparison
-from tests.references import center_triplet, generalized_contrastive, margin, softmax_triplet
+from tests.references import center_triplet, ge2e, generalized_contrastive, margin, multi_sup_con, softmax_triplet
 
 Y = torch.tensor([0, 0, 0, 1, 1, 2, 2, 3, -1])
 
@@ -31,6 +35,45 @@ def assert_same(found, expected, x):
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
     grads = [torch.autograd.grad(value, x)[0] for value in (found, expected)]
     torch.testing.assert_close(*grads, rtol=1e-9, atol=1e-9)
+
+
+SETS = [[0, 1], [0], [1, 2], [0, 1, 2], [3], [2], [], [0, 2], [0, 1]]
+
+
+@pytest.mark.parametrize("block", [None, 2])
+@pytest.mark.parametrize("threshold", [0.0, 1 / 3, 0.5, 1.0])
+def test_label_sets_count_by_the_share_of_labels_in_common(threshold, block):
+    x, _ = data()
+    labels = LabelSets.of(SETS)
+    loss = MultiSupConLoss(0.5, threshold, block=block)
+    sets = [set(one) for one in SETS]
+    assert_same(loss(x, labels), multi_sup_con.of_sets(x, sets, 0.5, threshold), x)
+    assert_same(loss.sample_losses(x, labels).mean(), multi_sup_con.of_sets(x, sets, 0.5, threshold), x)
+    alone = LabelSets.of([[int(c)] if c >= 0 else [] for c in Y])
+    assert_same(MultiSupConLoss(0.5, block=block)(x, alone), SupConLoss(0.5)(x, Y), x)
+
+
+def test_label_sets_without_a_pair_are_zero():
+    x, _ = data(n=3)
+    for sets in ([[0], [1], [2]], [[], [], []], [[0], [], [1]]):
+        value = MultiSupConLoss()(x, LabelSets.of(sets, num_classes=3))
+        assert value == 0
+        assert not torch.autograd.grad(value, x)[0].any()
+    with pytest.raises(ValueError, match="threshold must be in"):
+        MultiSupConLoss(threshold=1.5)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"form": "contrast"}, {"form": "contrast", "scale": 2.0, "bias": 0.5}, {"scale": 2.0}]
+)
+def test_settings_of_ge2e(settings):
+    x, _ = data()
+    loss = GE2ELoss(**settings).double()
+    assert_same(loss(x, Y), ge2e.reference(x, Y, **settings), x)
+    assert loss.learned_values().keys() == ({"scale", "bias"} if "form" in settings else {"scale"})
+    one = torch.zeros(9, dtype=torch.long)
+    assert_same(loss(x, one), ge2e.reference(x, one, **settings), x)
+    assert torch.isfinite(loss(torch.ones_like(x), Y))
 
 
 @pytest.mark.usefixtures("ways")

@@ -14,6 +14,7 @@ from nearfar import (
     CosFaceLoss,
     CrossBatchMemory,
     CrossEntropyHead,
+    DynamicArcFaceLoss,
     HingeHead,
     KLHead,
     MSEHead,
@@ -26,12 +27,14 @@ from nearfar import (
     SubCenterArcFaceLoss,
 )
 from nearfar.deep import unit_vectors
+from nearfar.deep.objective.parser import parse_objective
 from nearfar.deep.proxies.angular_margins import add_angle, multiplied
 from nearfar.deep.proxies.class_centers import _parts, nearest_cosine, similarity, spread
 from nearfar.deep.proxies.logits import class_log_sum_exp, own_and_others
 from tests.references import (
     ada_face,
     arc_face,
+    dynamic_arc_face,
     p2s_grad,
     proxy_anchor,
     proxy_nca,
@@ -60,6 +63,8 @@ PROXY_LOSSES = (
 DIRECTIONS = tuple(
     loss for loss in PROXY_LOSSES if loss not in (SphereFaceLoss, AdaFaceLoss)
 )  # the rest reads lengths, too
+WIDE = {"least_margin": 1.5, "most_margin": 3.0, "power": 0.5, "sub_centers": 1}  # many angles beyond pi - m
+EXACT = {"least_margin": 0.25, "most_margin": 1.0}  # margins of 1, 1/2 and 1/4, also in float32
 SETTINGS = [
     (ArcFaceLoss, arc_face, {"scale": 8.0, "margin": 0.3}),
     (ArcFaceLoss, arc_face, {"scale": 4.0, "margin": 2.5}),  # many angles beyond pi - m
@@ -78,7 +83,22 @@ SETTINGS = [
     (SphereFaceLoss, sphere_face, {"margin": 5, "scale": 2.0, "ease": 0.5, "unit_proxies": False}),
     (SubCenterArcFaceLoss, sub_center_arc_face, {"sub_centers": 2, "scale": 8.0, "margin": 0.3}),
     (SubCenterArcFaceLoss, sub_center_arc_face, {"sub_centers": 4, "scale": 4.0, "margin": 2.5}),
+    (DynamicArcFaceLoss, dynamic_arc_face, {"class_sizes": (256, 1, 16, 1, 1, 256), "scale": 8.0, **EXACT}),
+    (DynamicArcFaceLoss, dynamic_arc_face, {"class_sizes": (4, 1, 4, 1, 1, 4), "scale": 4.0, **WIDE}),
 ]
+
+
+def test_margins_of_class_sizes_are_checked_and_kept():
+    for sizes in [(1, 2), (0, 1, 2), "abc", ((1,), (2, 3))]:
+        with pytest.raises(ValueError, match="class_sizes must be 3 numbers of at least 1, one per class; got"):
+            DynamicArcFaceLoss(3, D, class_sizes=sizes)
+    with pytest.raises(ValueError, match=r"least_margin must be at most most_margin, and power positive, got 0.5, 0.2"):
+        DynamicArcFaceLoss(3, D, least_margin=0.5, most_margin=0.2)
+    trained = parse_objective("DynamicArcFaceLoss()", num_classes=3, embedding_dim=D, class_sizes=[1, 16, 81])
+    again = DynamicArcFaceLoss(3, D)
+    assert again.margins.tolist() == [0.5] * 3
+    again.load_state_dict(trained.state_dict())
+    torch.testing.assert_close(again.margins, torch.tensor([0.5, 0.1625, 0.05]))
 
 
 def samples(labels=(0, 0, 1, 2, 2, 5, 5, -1), seed=0):

@@ -104,6 +104,7 @@ def make_trainable(
     start: Path | None = None,
     *,
     class_counts: Sequence[int] | None = None,
+    class_sizes: Sequence[int] | None = None,
     **towers: Any,
 ) -> Trainable:
     """Build the network and the objective; relative paths of weights refer to the current folder, or to `start`.
@@ -113,7 +114,7 @@ def make_trainable(
     embedder = make_embedder(config, shape, start, **towers)
     sizes: dict[str, Any] = {"num_classes": num_classes, "embedding_dim": config.embedding_dim}
     with named_by(config.origin):
-        term = parse_objective(config.objective, **sizes, class_counts=class_counts)
+        term = parse_objective(config.objective, **sizes, class_counts=class_counts, class_sizes=class_sizes)
     objective = with_many_classes(as_sum(term), config)
     episodes = None if config.episodes == "none" else Episodes.of(config)
     return Trainable(embedder, objective, from_features=config.freeze_trunk, episodes=episodes)

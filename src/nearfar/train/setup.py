@@ -102,11 +102,9 @@ def _new_trainable(plan: Plan, resumed: bool) -> Trainable:
     train = plan.task.train
     text_length = None if plan.texts is None else plan.texts.length
     later = resumed and not config.freeze_trunk and not config.trunk.startswith("transformers:")
+    sizes = np.maximum(train.class_counts, 1).tolist()
     # samplers of classes draw all classes equally often
-    if config.sampler.strip() == "random":
-        counts = np.maximum(train.class_counts, 1).tolist()
-    else:
-        counts = None
+    counts = sizes if config.sampler.strip() == "random" else None
     shape = item_shape(train, config)
     trainable = make_trainable(
         config,
@@ -114,6 +112,7 @@ def _new_trainable(plan: Plan, resumed: bool) -> Trainable:
         len(train.classes),
         plan.start,
         class_counts=counts,
+        class_sizes=sizes,
         text_length=text_length,
         with_weights=not later,
     )

@@ -62,7 +62,8 @@ class SelectivelyContrastiveLoss(RowLoss):
     Notes
     -----
     The value jumps where a triplet becomes hard. The paper also takes other positives than the nearest; give a miner
-    for these.
+    for these. In the published code, a triplet whose negative has a cosine above 0.8 is hard, too, and a positive with
+    a cosine above 0.9999 is left out as a duplicate; otherwise, both losses are the same.
     """
 
     def __init__(

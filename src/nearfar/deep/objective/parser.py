@@ -51,6 +51,7 @@ def parse_objective(
     num_classes: int | None = None,
     embedding_dim: int | None = None,
     class_counts: Sequence[int] | None = None,
+    class_sizes: Sequence[int] | None = None,
 ) -> Term:
     """Build an objective from its text.
 
@@ -63,7 +64,10 @@ def parse_objective(
     embedding_dim : int, optional
         Number of dimensions of the embeddings, for methods that take it if the text does not give it.
     class_counts : sequence of int, optional
-        Number of samples of each class, for methods that take it if the text does not give it.
+        Number of samples of each class, for methods that take it if the text does not give it, where batches are drawn
+        from all samples alike.
+    class_sizes : sequence of int, optional
+        The same, however batches are drawn.
 
     Raises
     ------
@@ -77,7 +81,8 @@ def parse_objective(
     >>> parse_objective("TripletLoss(margin=0.1) + 0.5*TripletLoss(margin=0.3)").names()
     ['TripletLoss', 'TripletLoss_2']
     """
-    sizes = {"num_classes": num_classes, "embedding_dim": embedding_dim, "class_counts": class_counts}
+    sizes: dict[str, Any] = {"num_classes": num_classes, "embedding_dim": embedding_dim}
+    sizes |= {"class_counts": class_counts, "class_sizes": class_sizes}
     known = {name: size for name, size in sizes.items() if size is not None}
     try:
         return _build_term(parse(text, EXPECTED), known, "is not a loss")
