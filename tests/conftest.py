@@ -1,12 +1,15 @@
 """What the tests of several folders share."""
 
 import gc
+import os
 import re
 import sys
 from contextlib import suppress
 from inspect import getsource
 
 import pytest
+
+from . import forking
 
 
 @pytest.hookimpl(wrapper=True)
@@ -27,10 +30,38 @@ def pytest_collect_file():
     return [collector for collector in collectors if type(collector).__name__ != "DoctestModule"]
 
 
+def pytest_addoption(parser):
+    parser.addoption("--costs", type=int, default=0, help="list so many tests that took the most processor time")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """Note when a test begins, in seconds of processor time: the first test that asks for a fixture pays for it."""
+    item.begun = processor_time()
+    return (yield)
+
+
+def processor_time():
+    """Return the seconds that this process, those that it has started, and those that were forked have taken."""
+    return sum(os.times()[:4]) + sum(forking.SPENT)
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """List the tests that took the most processor time; that of the clock depends on what else runs."""
+    reports = [report for report in terminalreporter.stats.get("", ()) if report.when == "teardown"]
+    costs = sorted(((dict(report.user_properties)["cost"], report.nodeid) for report in reports), reverse=True)
+    if config.option.costs:
+        terminalreporter.section(f"{sum(cost for cost, _ in costs):.0f} s of processor time, {len(costs)} tests")
+    for cost, name in costs[: config.option.costs]:
+        terminalreporter.write_line(f"{cost:7.2f} s {name}")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item):
     """Name the files of a method that fails a law, and where a law that it cannot obey is excepted."""
     report = yield
+    if report.when == "teardown":
+        report.user_properties.append(("cost", processor_time() - item.begun))
     parameters = item.callspec.params if hasattr(item, "callspec") else {}
     method = parameters.get("method")
     if report.failed and hasattr(method, "stem") and item.path.name in ("test_learners.py", "test_losses.py"):

@@ -14,9 +14,11 @@ from functools import cache
 from pathlib import Path
 
 TIME_LIMIT = 300  # seconds, after which a process is ended
+SPENT: list[float] = []  # seconds of processor time of each process that has ended
 
 # Reads one request a line: {words, cwd, env, folder, limit}; forks a process that runs the words as Python does, with
-# files of the folder, `out` and `err`, as its standard output and error; answers with its status once it has ended.
+# files of the folder, `out` and `err`, as its standard output and error; answers with its status and the seconds of
+# processor time that it took, once it has ended.
 SERVER = """
 import importlib, json, os, runpy, signal, sys, traceback, warnings
 
@@ -84,7 +86,8 @@ for line in sys.stdin:
     process = os.fork()
     if process == 0:
         child(request)
-    print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
+    _, status, used = os.wait4(process, 0)
+    print(os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime, flush=True)
 """
 # What most commands, examples and pages import in the end. All of it is other people's: our own modules are imported by
 # the process that a test starts.
@@ -141,6 +144,7 @@ def run(*words, cwd=None, env=None, limit=TIME_LIMIT, imported=IMPORTED):
         process = server(*imported)
         process.stdin.write(json.dumps(request) + "\n")
         process.stdin.flush()
-        code = int(process.stdout.readline())
+        code, seconds = process.stdout.readline().split()
+        SPENT.append(float(seconds))
         out, err = ((Path(folder) / name).read_text() for name in ("out", "err"))
-    return subprocess.CompletedProcess(words, code, out, err)
+    return subprocess.CompletedProcess(words, int(code), out, err)

@@ -113,13 +113,13 @@ def test_chunklets_apart():
 @pytest.mark.slow
 def test_links_of_many_chunklets_are_not_listed():
     rng = np.random.default_rng(0)
-    rows, chunklets = rng.normal(size=(6000, 3)), np.arange(6000) // 2
+    rows, chunklets = rng.normal(size=(2000, 3)), np.arange(2000) // 2
     apart = chunklets[::2, None] % 7 != chunklets[::2] % 7
     tracemalloc.start()
     found = scatter.chunklets_apart(rows, chunklets, apart)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 40e6
+    assert peak < 12e6  # the differences of all pairs of means take 20e6
     means = rows.reshape(-1, 2, 3).mean(axis=1)
     l, m = np.nonzero(apart)
     assert_allclose(found, (means[l] - means[m]).T @ (means[l] - means[m]) / len(l), rtol=1e-10)

@@ -159,7 +159,15 @@ def test_few_batches_in_the_log_say_nothing_of_a_loss():
 
 @pytest.mark.slow
 def test_remarks_are_kept_and_shown(tmp_path):
-    config = TrainConfig.of(data="digits", objective="TripletLoss()", trunk="conv4(width=4)", embedding_dim=1, epochs=1)
+    config = TrainConfig.of(
+        data="digits",
+        objective="TripletLoss()",
+        trunk="conv4(width=4)",
+        embedding_dim=1,
+        epochs=1,
+        steps=5,
+        image_size=16,
+    )
     run = train(config, tmp_path / "run")
     result = evaluate_run(run)
     assert any("better neighbors than the embeddings" in said for said in result.remarks)
@@ -170,7 +178,7 @@ def test_remarks_are_kept_and_shown(tmp_path):
 
 @pytest.mark.slow
 def test_damaged_files_cost_remarks_only(tmp_path):
-    config = TrainConfig.of(data="digits", trunk="identity", embedding_dim=2, epochs=1, keep="trained")
+    config = TrainConfig.of(data="digits", trunk="identity", embedding_dim=2, steps=5, keep="trained")
     folder = train(config, tmp_path / "run").folder
     (folder / "metrics.csv").write_text("epoch,unseen_map_at_r\n1,abc\n")
     assert any("better neighbors" in said for said in evaluate_run(folder).remarks)
