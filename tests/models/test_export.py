@@ -21,6 +21,7 @@ from nearfar.data import Dataset, open_dataset, open_items
 from nearfar.deep.networks.text_settings import Dense, LayerNorm, Pooling, UnitLength
 from nearfar.deep.networks.transformers_text_trunk import TransformersTextTrunk
 from nearfar.deep.networks.whiten import Whiten
+from nearfar.evaluation import recall_at_k
 from nearfar.models import export, sentence_folder
 from nearfar.models.loading import load_embedder
 from nearfar.train import TrainConfig, embed_run, train
@@ -28,6 +29,7 @@ from nearfar.train.checkpoint import read_about
 from nearfar.train.run import RunFolder
 from nearfar.train.scoring import tokens_of
 from nearfar.trust import TrustError
+from nearfar.workflows.calibrating import export_calibrated
 
 from ..commands import run
 
@@ -341,6 +343,42 @@ def test_weights_of_8_bits_have_a_scale_for_each_channel():
     assert error.max() < 0.02  # with one scale for all, the small channels would be lost: an error of 1
     read = stored["linear.int8"] * stored["linear.scale"]
     assert (np.abs(read - linear).max(axis=0) <= 0.51 * stored["linear.scale"]).all()
+
+
+@pytest.mark.slow
+def test_a_network_that_computes_in_8_bits_tells_its_cost(images_run, tmp_path, capsys, monkeypatch):
+    items = open_dataset("digits")
+    chosen = np.arange(0, len(items), len(items) // 60)
+    images = np.stack([items.read(i) for i in chosen])
+    np.savez(tmp_path / "some.npz", X=images, y=items.labels[chosen])
+    small = tmp_path / "small.onnx"
+    code, out, err = run(capsys, monkeypatch, "export", images_run, "-o", small, "--calibrate", tmp_path / "some.npz")
+    assert (code, err) == (0, "")
+    told = re.search(r"computes in 8 bits: .* cosine of (\S+) .*Recall@1 is (\S+) instead of (\S+) \(", out)
+    cosine, recall_int8, recall = map(float, told.groups())
+    assert cosine > 0.95
+    assert abs(recall_int8 - recall) < 0.2
+    session = ort.InferenceSession(str(small), providers=["CPUExecutionProvider"])
+    about = json.loads(session.get_modelmeta().custom_metadata_map["about"])
+    assert about["recall_at_1"] == {"float32": recall, "int8": recall_int8}
+    assert (about["activations"], about["size"]) == ("int8", 28)
+    expected = embed_run(images_run, Dataset.from_array("some", images, items.labels[chosen]))
+    assert recall_at_k(expected, items.labels[chosen]) == pytest.approx(recall, abs=1e-4)
+    assert [file.name for file in tmp_path.iterdir() if file.suffix != ".npz"] == ["small.onnx"]
+    code, _, err = run(capsys, monkeypatch, "export", images_run, "-o", tmp_path / "a.pt2", "--calibrate", "digits")
+    assert (code, err) == (
+        2,
+        "nearfar: --calibrate: works only with the network of a run, in an .onnx file; leave it out\n",
+    )
+
+
+@pytest.mark.slow
+def test_texts_and_rows_compute_in_8_bits(runs, tmp_path):
+    for kind, items in (("texts", "texts.csv"), ("rows", "rows.npz")):
+        costs = export_calibrated(runs / kind, tmp_path / f"{kind}.onnx", runs / items)
+        assert costs.cosine > 0.9
+        assert 0 <= costs.recall <= 1
+    assert (tmp_path / "texts.tokenizer.json").is_file()
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ def export(
     *,
     out: Out,
     int8: Annotated[bool, Parameter(group=RUN)] = False,
+    calibrate: Annotated[Path | None, Parameter(group=RUN)] = None,
     overwrite: Overwrite = False,
     trust: Trust = (),
 ) -> None:
@@ -36,6 +37,9 @@ def export(
         or transformers for images.
     int8
         Store the weights of a network as 8-bit integers: a quarter of the size, and nearly the same embeddings.
+    calibrate
+        Items, such as a folder of photos, with which the network is made to compute in 8 bits, too. Prints the cost in
+        Recall@1.
     """
     from ..models.export import files_of_export
     from ..workflows import export as export_model
@@ -43,4 +47,4 @@ def export(
     if out.suffix:
         for file in files_of_export(out) if out.suffix == ".onnx" else [out]:
             check_out(file, overwrite=overwrite)
-    say(export_model(source, out, int8=int8, overwrite=overwrite, trust=trust))
+    say(export_model(source, out, int8=int8, calibrate=calibrate, overwrite=overwrite, trust=trust))

@@ -9,6 +9,7 @@ from pathlib import Path
 from ..io.sources import SourceKind, kind_of
 from ..models import load
 from ..models.export import export_learner, export_program, export_run, texts_beside, tokenizer_beside
+from .calibrating import export_calibrated
 
 
 def export(
@@ -16,6 +17,7 @@ def export(
     out: str | os.PathLike[str],
     *,
     int8: bool = False,
+    calibrate: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
     trust: str | Collection[str] = (),
 ) -> str:
@@ -30,6 +32,8 @@ def export(
         Files are replaced.
     int8 : bool
         Store the weights of a network in an .onnx file as 8-bit integers.
+    calibrate : str or path, optional
+        Items with which the network in an .onnx file is made to compute in 8 bits, too. The line has the costs.
     overwrite : bool
         Replace an existing folder.
     trust : str or collection of str
@@ -42,6 +46,11 @@ def export(
     """
     path = Path(out)
     kind = kind_of(source, SourceKind.RUN, SourceKind.LEARNER)
+    if calibrate is not None:
+        if path.suffix != ".onnx" or kind is not SourceKind.RUN:
+            raise ValueError("calibrate: works only with the network of a run, in an .onnx file; leave it out")
+        costs = export_calibrated(source, path, calibrate, trust=trust)
+        return f"{_about_file(path)}; it computes in 8 bits: {costs}"
     if path.suffix == "" and kind is SourceKind.RUN and not int8:
         from ..models.foreign_models import export_folder
 
