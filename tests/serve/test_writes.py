@@ -2,6 +2,11 @@
 
 import base64
 import json
+import os
+import re
+import shutil
+import subprocess
+from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +21,7 @@ from nearfar.index.index_lock import index_lock
 from nearfar.serve import Collection, WrongLabels, bodies, collection, make_app, open_app
 from tests.commands import run
 from tests.serve.conftest import Image, embeds, mean_color
+from tests.serve.test_api import running
 from tests.towers import write_clip
 
 BASE = "http://127.0.0.1:8000"
@@ -204,6 +210,38 @@ def test_embeddings_are_those_of_the_index_in_the_form_of_openai(client):
     ):
         answer = client.post("/v1/embeddings", json=body)
         assert (answer.status_code, message in answer.json()["error"]) == (status, True), answer.text
+
+
+def test_curl_node_and_the_package_of_openai_ask_the_server(build, folder):
+    """The JavaScript is that of the page on the service; each client is asked where it is installed."""
+    page = (Path(__file__).parents[2] / "docs" / "service.md").read_text()
+    (script,) = re.findall(r"```js\n(.*?)```", page, re.S)
+    (folder / "query.mjs").write_text(script)
+    asked = []
+    with running(build(model=embeds(image=mean_color, text=lengths))) as port:
+        server = f"http://127.0.0.1:{port}"
+        if shutil.which("curl"):
+            line = re.search(r"`curl http://127.0.0.1:8000(/v1/embeddings) --json '(.*?)'`", page)
+            command = ["curl", "-sS", f"{server}{line[1]}", "--json", line[2]]
+            told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+            assert [one["embedding"] for one in json.loads(told)["data"]] == [[9, 1, 0], [4, 1, 0]]
+            asked.append("curl")
+        if shutil.which("node"):
+            command = ["node", "query.mjs", "red/0.png"]
+            how = {"capture_output": True, "text": True, "cwd": folder, "timeout": 60}
+            lines = subprocess.run(command, env=os.environ | {"SERVER": server}, check=True, **how).stdout.splitlines()
+            assert lines[:2] == ["2 embeddings of 3 numbers", "red/0.png red 0.000"]
+            assert len(lines) == 4
+            asked.append("node")
+        if find_spec("openai"):
+            import openai
+
+            client = openai.OpenAI(base_url=f"{server}/v1", api_key="any")
+            answer = client.embeddings.create(input=["red", "shoes"], model="any")
+            assert [one.embedding for one in answer.data] == [[3, 1, 0], [5, 1, 0]]
+            asked.append("openai")
+    if not asked:
+        pytest.skip("neither curl, node nor the package openai is installed")
 
 
 @pytest.mark.slow  # it loads transformers
