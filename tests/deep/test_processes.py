@@ -101,13 +101,13 @@ class Step(torch.nn.Module):
 # refuses classes is "means of inputs", which needs the raw inputs.
 REFUSED = {
     "classes": 1,
-    "ref": 39,
-    "own relation": 47,
-    "sets and ref": 51,
-    "sets": 40,
-    "prototypes": 39,
-    "relation": 47,
-    "relation and ref": 51,
+    "ref": 41,
+    "own relation": 49,
+    "sets and ref": 53,
+    "sets": 42,
+    "prototypes": 41,
+    "relation": 49,
+    "relation and ref": 53,
 }
 
 # How the samples of a case are labeled, compared, and shared out
