@@ -3,22 +3,21 @@
 python bench/serve_load.py --items 100000 --requests 10000
 
 The bare framework is Starlette on uvicorn with the same settings: it reads the same body, and answers ten items that it
-has ready. Both get the same requests, in turns, from a client in another process: each of its connections asks for the
-ten nearest of a vector, waits for the answer, and asks again. Answers a second depend on what else the machine does;
-processor time of the server per answer hardly does.
+has ready. Both get the same requests, in turns, from a client in C (`load_client.c`): each of its connections asks for
+the ten nearest of a vector near the items, waits for the answer, and asks again. Answers a second depend on what else
+the machine does; processor time of the server per answer hardly does.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from nearfar.index import create, records_of
 
 DIMENSIONS = 128
 CLUSTERED = 1000  # items in each cluster
+DIFFERENT = 200  # requests
 HEAD = (
     b"POST /api/search?k=10 HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 )
@@ -76,33 +76,27 @@ def serve_bare() -> None:
     uvicorn.Server(config_of(bare_app())).run(sockets=[listener])
 
 
-async def ask(port: int, requests: int, bodies: list[bytes], taken: list[float]) -> None:
-    """Ask a number of times on one connection; `taken` collects seconds."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    for number in range(requests):
-        body = bodies[number % len(bodies)]
-        began = time.perf_counter()
-        writer.write(HEAD % len(body) + body)
-        head = await reader.readuntil(b"\r\n\r\n")
-        length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
-        await reader.readexactly(int(length.split(b":")[1]))
-        taken.append(time.perf_counter() - began)
-        if not head.startswith(b"HTTP/1.1 200"):
-            raise RuntimeError(head.decode())
-    writer.close()
+def requests_near(rows: Any) -> bytes:
+    """Return different requests, each after a line with its length, as `load_client.c` reads them."""
+    rng = np.random.default_rng(1)
+    chosen = rows[rng.integers(len(rows), size=DIFFERENT)]
+    content = b""
+    for row in (chosen + 0.03 * rng.normal(size=chosen.shape)).round(6).tolist():
+        body = json.dumps({"vector": row}).encode()
+        request = HEAD % len(body) + body
+        content += b"%d\n%s" % (len(request), request)
+    return content
 
 
-async def client(port: int, requests: int, connections: int) -> dict[str, float]:
-    """Ask on several connections at a time, and return what was measured."""
-    rng = np.random.default_rng(os.getpid())
-    rows = rng.normal(size=(200, DIMENSIONS)).round(6).tolist()
-    bodies = [json.dumps({"vector": row}).encode() for row in rows]
-    taken: list[float] = []
-    began = time.perf_counter()
-    each = requests // connections
-    await asyncio.gather(*(ask(port, each, bodies[k:] + bodies[:k], taken) for k in range(connections)))
-    p50, p99 = 1000 * np.quantile(taken, [0.5, 0.99])
-    return {"rate": len(taken) / (time.perf_counter() - began), "p50": p50, "p99": p99, "answers": len(taken)}
+def compiled(folder: str) -> str:
+    """Compile the client, and return its path."""
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        raise SystemExit("serve_load: needs a compiler of C, for the client")
+    program = f"{folder}/load_client"
+    source = Path(__file__).with_name("load_client.c")
+    subprocess.run([compiler, "-O2", "-D_GNU_SOURCE", "-o", program, str(source)], check=True)
+    return program
 
 
 def started(*command: str) -> tuple[subprocess.Popen[str], int]:
@@ -113,13 +107,15 @@ def started(*command: str) -> tuple[subprocess.Popen[str], int]:
     return process, int(line.partition("127.0.0.1:")[2].partition("/")[0])
 
 
-def measured(process: subprocess.Popen[str], port: int, requests: int, connections: int) -> dict[str, float]:
-    """Let a client ask, and add the processor time of the server for each answer, in milliseconds."""
+def measured(
+    client: str, content: bytes, process: subprocess.Popen[str], port: int, requests: int, connections: int
+) -> dict[str, float]:
+    """Let the client ask, and add the processor time of the server for each answer, in milliseconds."""
     before = processor_seconds(process.pid)
-    words = [sys.executable, __file__, "--client", str(port), "--requests", str(requests)]
-    words += ["--connections", str(connections)]
-    found: dict[str, float] = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
-    return found | {"processor": 1000 * (processor_seconds(process.pid) - before) / found["answers"]}
+    words = [client, str(port), str(requests), str(connections)]
+    rate, p50, p99 = map(float, subprocess.run(words, input=content, check=True, capture_output=True).stdout.split())
+    processor = 1000 * (processor_seconds(process.pid) - before) / requests
+    return {"rate": rate, "p50": p50, "p99": p99, "processor": processor}
 
 
 def processor_seconds(process: int) -> float:
@@ -141,24 +137,24 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=10_000)
     parser.add_argument("--connections", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--index", default="", help="file of the index, which is kept for further runs")
     parser.add_argument("--exact", action="store_true", help="search without a graph")
-    parser.add_argument("--client", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--bare", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.client:
-        print(json.dumps(asyncio.run(client(given.client, given.requests, given.connections))))
-        return
     if given.bare:
         serve_bare()
         return
     with tempfile.TemporaryDirectory() as folder:
-        file = f"{folder}/x.index"
-        labels = [f"c{k % 1000}" for k in range(given.items)]
-        with create(
-            file, records_of(rows_of(given.items), [str(k) for k in range(given.items)], labels=labels)
-        ) as store:
-            if not given.exact:
-                store.build()  # type: ignore[attr-defined]  # a file has a graph
+        client = compiled(folder)
+        file = given.index or f"{folder}/x.index"
+        rows = rows_of(given.items)
+        content = requests_near(rows)
+        if not Path(file).exists():
+            labels = [f"c{k % 1000}" for k in range(given.items)]
+            with create(file, records_of(rows, [str(k) for k in range(given.items)], labels=labels)) as store:
+                if not given.exact:
+                    store.build()  # type: ignore[attr-defined]  # a file has a graph
+        del rows
         servers = {
             "bare framework": started(__file__, "--bare"),
             "nearfar": started("-m", "nearfar", "serve", file, "--port", "0"),
@@ -167,12 +163,12 @@ def main() -> None:
             rounds: dict[str, list[dict[str, float]]] = {name: [] for name in servers}
             each = given.requests // given.rounds
             for process, port in servers.values():
-                measured(process, port, 2 * given.connections, given.connections)  # what is made once
+                measured(client, content, process, port, 2 * given.connections, given.connections)  # what is made once
             process = servers["nearfar"][0]
             kept = [memory(process.pid)]
             for _ in range(given.rounds):
                 for name, (other, port) in servers.items():
-                    rounds[name].append(measured(other, port, each, given.connections))
+                    rounds[name].append(measured(client, content, other, port, each, given.connections))
                 kept.append(memory(process.pid))
             medians = {
                 name: {key: statistics.median(one[key] for one in found) for key in found[0]}
@@ -184,9 +180,11 @@ def main() -> None:
                     f"{found['processor']:.2f} ms of the processor for each"
                 )
             rates = [
-                ours["rate"] / bare["rate"]
-                for ours, bare in zip(rounds["nearfar"], rounds["bare framework"], strict=True)
+                one["rate"] / other["rate"]
+                for one, other in zip(rounds["nearfar"], rounds["bare framework"], strict=True)
             ]
+            ours, bare = (medians[name]["processor"] for name in ("nearfar", "bare framework"))
+            print(f"processor time beside that of the bare framework: {ours / bare:.2f}")
             print(f"answers/s beside the bare framework: {', '.join(f'{rate:.2f}' for rate in rates)}")
             print(f"memory, MB, every {each:,} requests: {', '.join(f'{one:.0f}' for one in kept)}")
         finally:

@@ -287,3 +287,21 @@ def test_a_collection_whose_build_is_killed_is_searched_rightly(tmp_path):
     events, *engines = done.stdout.split()
     assert int(events) > 40
     assert set(engines) == {"exact", "graph"}
+
+
+@pytest.mark.parametrize("distance", ["cosine", "euclidean"])
+def test_one_query_finds_what_it_finds_among_others(tmp_path, distance, monkeypatch):
+    """A single query, as a server searches by, takes a shorter way if the graph alone answers it."""
+    path = built(tmp_path / "x.index", distance)
+    with nearfar.index.open(path, "w") as store:
+        store.remove([f"n{k}" for k in range(0, N, 9)])
+    with nearfar.index.open(path) as store:
+        together = store.search(ROWS[:30], 5)
+        monkeypatch.setattr(mapped_search.MappedSearch, "_nearest", None)  # the longer way
+        for row in range(30):
+            alone = store.search(ROWS[[row]], 5)
+            assert alone.names[0].tolist() == together.names[row].tolist()
+            np.testing.assert_array_equal(alone.distances[0], together.distances[row])
+            np.testing.assert_array_equal(
+                alone.records.embeddings, together.records.embeddings[together.positions[row]]
+            )

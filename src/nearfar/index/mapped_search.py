@@ -48,6 +48,7 @@ class MappedSearch:
             raise ValueError("the graph beside the index is of another one; delete it, or build it again with --build")
         self.row_of = np.full(len(graph.numbers), -1, dtype=np.int64)  # of each vector of the graph; -1 if it is gone
         self.row_of[self.places] = np.arange(self.old)
+        self._nothing = self.records(np.empty(0, dtype=np.int64))
         self._columns: dict[str, AnyArray] = {}
         self._filtered: tuple[str, Ints, Gallery | None] | None = None
 
@@ -95,13 +96,13 @@ class MappedSearch:
         found[~old] = self.snapshot.vectors[items[~old] - self.old]
         return found
 
-    def records(self, items: Ints) -> Records:
-        """Return some items."""
+    def records(self, items: Ints, rows: AnyArray | None = None) -> Records:
+        """Return some items, whose vectors may be known already."""
         snapshot = self.snapshot
         labels = snapshot.labels
         return Records(
             names=snapshot.names[items],
-            embeddings=self.rows(items),
+            embeddings=self.rows(items) if rows is None else rows,
             labels=None if labels is None else labels[items],
             columns={name: values[items] for name, values in snapshot.columns.items()},
         )
@@ -111,9 +112,11 @@ class MappedSearch:
         x = checked_queries(queries, self.snapshot.root.dimensions, k)
         if group_by:
             check_column(group_by, self.kinds())
+        if len(x) == 1 and not (where or group_by) and (one := self._one(x, int(k))) is not None:
+            return one
         kept = self._kept(where) if where else None
         most = len(self) if kept is None else len(kept)
-        nothing = self.records(np.empty(0, dtype=np.int64))
+        nothing = self._nothing
         if most == 0:
             return Hits(nothing, np.empty((len(x), 0)), np.empty((len(x), 0), dtype=np.intp))
 
@@ -131,6 +134,24 @@ class MappedSearch:
             items = items[1:]
             positions = positions - 1
         return Hits(self.records(items), hits.distances, positions)
+
+    def _one(self, x: AnyArray, k: int) -> Hits | None:
+        """Return what `search` does for one query, in half of its time; None if the graph alone does not answer it."""
+        wanted = PER_NEIGHBOR * k
+        if self.old < len(self) or wanted * 4 > len(self.graph.vectors):
+            return None
+        places = self.graph.candidates(x, wanted)[0]
+        items = self.row_of[places[places >= 0]]
+        items = items[items >= 0]
+        if len(items) < min(k, len(self)):
+            return None
+        rows = self.graph.rows(self.places[items])
+        distances = pair_distances(
+            x, rows, np.zeros(len(items), dtype=np.int64), np.arange(len(items)), self.snapshot.root.distance
+        )
+        nearest_first = np.lexsort((items, distances))[:k]
+        records = self.records(items[nearest_first], rows[nearest_first])
+        return Hits(records, distances[None, nearest_first], np.arange(len(nearest_first))[None])
 
     def _kept(self, where: str) -> Ints:
         """Return the items that meet a filter; those of the last one are known."""

@@ -135,6 +135,7 @@ class Api:
             Route("/api/remove", self.remove, methods=["POST"]),
         ]
         return [
+            Route("/api/search", self.search, methods=["POST"]),  # first, because it is asked most
             *(changes if self.writes else []),
             Route("/", self.page),
             Route("/static/{name}", self.static),
@@ -143,7 +144,6 @@ class Api:
             Route("/health", self.health),
             Route("/metrics", self.prometheus),
             Route("/api/about", self.about),
-            Route("/api/search", self.search, methods=["POST"]),
             Route("/api/search-text", self.search_text, methods=["POST"]),
             Route("/api/search-words", self.search_words),
             Route("/api/search-batch", self.search_batch, methods=["POST"]),
@@ -235,9 +235,9 @@ class Api:
 
     async def _search_numbers(self, request: Request, query: SearchQuery) -> Response:
         """Search by an embedding, or by the numbers that the model embeds."""
-        async with self._json(request, self.limits.vector_bytes) as body:
-            key = next((name for name in ("vector", "row") if name in body), "")
-            numbers: Any = body.get(key)
+        body = await self._json(request, self.limits.vector_bytes)
+        key = next((name for name in ("vector", "row") if name in body), "")
+        numbers: Any = body.get(key)
         if len(body) != 1 or not is_row(numbers):
             raise HTTPException(400, 'expected {"vector": [0.1, ...]}, an embedding, or {"row": [...]} for the model')
         if key == "vector":
@@ -248,8 +248,8 @@ class Api:
 
     async def search_text(self, request: Request) -> Response:
         query = SearchQuery.of(request)
-        async with self._json(request, self.limits.text_bytes) as body:
-            text = body.get("text")
+        body = await self._json(request, self.limits.text_bytes)
+        text = body.get("text")
         if "text" not in self.collection.takes:
             raise HTTPException(501, "the model of this index does not embed texts; search by an image or an item")
         if not isinstance(text, str) or not text.strip():
@@ -271,8 +271,8 @@ class Api:
 
     async def search_batch(self, request: Request) -> Response:
         query = SearchQuery.of(request)
-        async with self._json(request, self.limits.upload_bytes) as body:
-            vectors = _read(Vectors, body).vectors
+        body = await self._json(request, self.limits.upload_bytes)
+        vectors = _read(Vectors, body).vectors
         if not 1 <= len(vectors) <= MAX_QUERIES:
             raise HTTPException(400, f"vectors: expected 1 to {MAX_QUERIES}, got {len(vectors)}")
 
@@ -291,8 +291,8 @@ class Api:
 
     async def add(self, request: Request) -> Response:
         _check_parameters(request)
-        async with self._json(request, self.limits.upload_bytes) as body:
-            items = _read(NewItems, body).items
+        body = await self._json(request, self.limits.upload_bytes)
+        items = _read(NewItems, body).items
         if not items:
             raise HTTPException(400, "items: expected at least one")
         served = await _in_thread(self.collection.served)
@@ -336,8 +336,8 @@ class Api:
 
     async def remove(self, request: Request) -> Response:
         _check_parameters(request)
-        async with self._json(request, self.limits.upload_bytes) as body:
-            names = _read(Names, body).names
+        body = await self._json(request, self.limits.upload_bytes)
+        names = _read(Names, body).names
 
         def write() -> dict[str, Any]:
             with self.collection.writing(self.collection.served()) as store:
@@ -350,10 +350,10 @@ class Api:
 
     async def embeddings(self, request: Request) -> Response:
         _check_parameters(request)
-        async with self._json(request, self.limits.upload_bytes) as body:
-            if is_tokens(body.get("input")):
-                raise HTTPException(400, "input: expected texts, got arrays of tokens; send the texts themselves")
-            asked = _read(EmbeddingInput, body)
+        body = await self._json(request, self.limits.upload_bytes)
+        if is_tokens(body.get("input")):
+            raise HTTPException(400, "input: expected texts, got arrays of tokens; send the texts themselves")
+        asked = _read(EmbeddingInput, body)
         served = await _in_thread(self.collection.served)
         dimensions = served.store.dimensions
         inputs = [asked.input] if isinstance(asked.input, str) else asked.input
@@ -455,9 +455,9 @@ class Api:
         return Response(data, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=300"})
 
     async def wrong(self, request: Request) -> Response:
-        async with self._json(request, self.limits.text_bytes) as body:
-            name = body.get("name")
-            right = body.get("right", "")
+        body = await self._json(request, self.limits.text_bytes)
+        name = body.get("name")
+        right = body.get("right", "")
         if not isinstance(name, str) or not isinstance(right, str) or len(right) > MAX_NAME:
             raise HTTPException(400, 'expected {"name": "...", "right": "..."}, where right is optional')
 
@@ -536,8 +536,7 @@ class Api:
         finally:
             self.waiting -= len(parts)
 
-    @asynccontextmanager
-    async def _json(self, request: Request, most: int) -> AsyncIterator[dict[str, Any]]:
+    async def _json(self, request: Request, most: int) -> dict[str, Any]:
         """Receive a JSON object. A page of another site cannot send this content type without permission."""
         if request.headers.get("content-type", "").partition(";")[0].strip() != JSON:
             raise HTTPException(415, f"expected Content-Type: {JSON}")
@@ -550,7 +549,7 @@ class Api:
                 raise HTTPException(400, "the body has half of a character (\\ud800 to \\udfff), which is no text")
             if not isinstance(body, dict):
                 raise HTTPException(400, "expected a JSON object")
-            yield body
+            return body
 
 
 def next_page(offset: int, limit: int, total: int) -> int | None:
@@ -590,12 +589,12 @@ def _read(kind: type[Body], body: dict[str, Any]) -> Body:
 def is_row(numbers: Any) -> bool:
     """Return whether a value of a JSON body is a list of finite numbers.
 
-    >>> is_row([1, 2.5]), is_row([True]), is_row([]), is_row("1")
-    (True, False, False, False)
+    >>> is_row([1, 2.5]), is_row([True]), is_row([]), is_row("1"), is_row([1, float("nan"), 2]), is_row([10**400])
+    (True, False, False, False, False, False)
     """
-    if not isinstance(numbers, list) or not numbers:
+    if not isinstance(numbers, list) or not numbers or not {*map(type, numbers)} <= {int, float}:
         return False
-    return all(type(number) in (int, float) and abs(number) < LARGEST for number in numbers)
+    return min(numbers) > -LARGEST and max(numbers) < LARGEST and isfinite(sum(numbers))  # a sum with NaN is NaN
 
 
 def is_tokens(given: Any) -> bool:
@@ -665,12 +664,13 @@ async def _in_thread(question: Callable[[], Any]) -> Any:
 
 def _check_parameters(request: Request, *known: str) -> None:
     """Refuse parameters that do not exist: a misspelled filter would otherwise filter nothing."""
-    unknown = next((name for name in request.query_params if name not in known), None)
-    if unknown is not None:
-        raise HTTPException(400, f"there is no parameter {quoted(unknown)}; there are {', '.join(known)}")
-    repeated = next((name for name in known if len(request.query_params.getlist(name)) > 1), None)
-    if repeated is not None:
-        raise HTTPException(400, f"{repeated}: expected one value, got several")
+    seen: set[str] = set()
+    for name, _ in request.query_params.multi_items():
+        if name not in known:
+            raise HTTPException(400, f"there is no parameter {quoted(name)}; there are {', '.join(known)}")
+        if name in seen:
+            raise HTTPException(400, f"{name}: expected one value, got several")
+        seen.add(name)
 
 
 def _name(request: Request) -> str:

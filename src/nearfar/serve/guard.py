@@ -10,12 +10,11 @@ from __future__ import annotations
 import asyncio
 import hmac
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -47,6 +46,8 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
+ENCODED = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+CACHE = (b"cache-control", b"no-store")  # unless the response allows more
 
 
 @dataclass(frozen=True)
@@ -112,10 +113,9 @@ class Guard:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers[name] = value
-                headers.setdefault("Cache-Control", "no-store")
+                given = message["headers"]
+                stored = any(name == CACHE[0] for name, _ in given)
+                message["headers"] = [*given, *ENCODED, *([] if stored else [CACHE])]
             async with asyncio.timeout(WRITE_SECONDS):
                 await send(message)
 
@@ -132,7 +132,8 @@ class Guard:
             self.metrics.answered(path, status, time.perf_counter() - began)
 
     def _refused(self, scope: Scope) -> JSONResponse | None:
-        headers = Headers(scope=scope)
+        # of a header that is there twice, the first counts
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(scope["headers"])}
         host = headers.get("host", "")
         if host_name(host) not in self.hosts:
             return error_response(400, "unknown name of this server (Host); allow it with hosts= (--name)")
@@ -147,7 +148,7 @@ class Guard:
             return error_response(401, "a token is required: open /?token=TOKEN, or send Authorization: Bearer TOKEN")
         return None
 
-    def _knows_token(self, scope: Scope, headers: Headers) -> bool:
+    def _knows_token(self, scope: Scope, headers: Mapping[str, str]) -> bool:
         tokens = [headers.get("authorization", "").removeprefix("Bearer "), cookie_of(headers.get("cookie", ""))]
         if scope["path"] == "/":
             query = dict(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left
 from collections import Counter
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)  # seconds
@@ -14,7 +15,7 @@ class Metrics:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._count = Counter[tuple[str, int]]()
-        self._within = Counter[tuple[str, float]]()
+        self._first = Counter[tuple[str, int]]()  # by the first bucket that a request is within
         self._seconds = Counter[str]()
 
     def answered(self, path: str, status: int, seconds: float) -> None:
@@ -22,9 +23,7 @@ class Metrics:
         with self._lock:
             self._count[path, status] += 1
             self._seconds[path] += seconds  # type: ignore[assignment]  # a sum of floats
-            for bucket in BUCKETS:
-                if seconds <= bucket:
-                    self._within[path, bucket] += 1
+            self._first[path, bisect_left(BUCKETS, seconds)] += 1
 
     def text(self, items: float) -> str:
         """Return all metrics in the text format of Prometheus; the number of items is NaN if it is unknown."""
@@ -40,8 +39,9 @@ class Metrics:
             lines.append("# TYPE nearfar_request_seconds histogram")
             for path, total in sorted(self._seconds.items()):
                 count = sum(n for (other, _), n in self._count.items() if other == path)
-                for bucket in BUCKETS:
-                    within = self._within[path, bucket]
+                within = 0
+                for number, bucket in enumerate(BUCKETS):
+                    within += self._first[path, number]
                     lines.append(f'nearfar_request_seconds_bucket{{path="{path}",le="{bucket:g}"}} {within}')
                 lines.append(f'nearfar_request_seconds_bucket{{path="{path}",le="+Inf"}} {count}')
                 lines.append(f'nearfar_request_seconds_sum{{path="{path}"}} {total:.6f}')
