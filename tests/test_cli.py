@@ -664,6 +664,10 @@ def test_scores_without_clusters_are_those_of_neighbors(tmp_path, capsys, monkey
     left_out = {name for name, value in all_scores.items() if found.get(name) != value}
     assert {"nmi", "ami", "f1"} <= left_out
     assert found["map_at_r"] == all_scores["map_at_r"]
+    plain = json.loads(run(capsys, monkeypatch, *words, "--plain-clustering")[1])["scores"]
+    assert plain["clusterer"].startswith("plain k-means of")
+    code, _, err = run(capsys, monkeypatch, *words, "--plain-clustering", "--no-clustering")
+    assert (code, err) == (2, "nearfar: --plain-clustering: does not work with --no-clustering\n")
     code, _, err = run(capsys, monkeypatch, *words, "--no-clustering", "--protocol", "verification")
     assert (code, err) == (2, "nearfar: --no-clustering: works only with --protocol retrieval\n")
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("PIL")
 
-from nearfar.data import DataError, Dataset, open_dataset
+from nearfar.data import DataError, Dataset, loader, open_dataset
 from nearfar.data.loader import TorchItems, make_loader, usual_workers
 
 from .. import forking
@@ -48,6 +49,7 @@ def test_decoded_images_are_given_without_a_warning(tmp_path):
     )  # of two sizes, so not kept in memory
     code = f"""
 from nearfar.data import open_dataset
+from nearfar.data import loader
 from nearfar.data.loader import TorchItems
 item, _, _ = TorchItems(open_dataset({str(tmp_path)!r}))[0]
 item += 1
@@ -85,6 +87,27 @@ def test_memory_and_files_give_the_same_batches(folder):
             assert la.tolist() == lb.tolist()
             assert ia.tolist() == ib.tolist()
     assert torch.equal(TorchItems(data)[3][0], TorchItems(lazy)[3][0])
+
+
+@pytest.mark.parametrize("cores", [1, 4])
+def test_images_of_files_are_decoded_by_as_many_threads_as_there_are_cores(tmp_path, monkeypatch, cores):
+    write(tmp_path, {f"a/{k}.png": png(k, (4 + k, 4)) for k in range(8)})  # of several sizes, so not kept in memory
+    monkeypatch.setattr(loader, "available_cores", lambda: cores)
+    together = threading.Barrier(cores)
+    read = TorchItems._read
+
+    def waiting(self, i):
+        together.wait(timeout=10)  # breaks if fewer threads come
+        return read(self, i)
+
+    monkeypatch.setattr(TorchItems, "_read", waiting)
+    ((x, _, index),) = make_loader(open_dataset(str(tmp_path)), batch_size=8, image_size=4, workers=0)
+    assert x[:, 0, 0, 0].tolist() == index.tolist() == list(range(8))
+
+
+def test_readers_of_users_are_called_by_one_thread(monkeypatch):
+    monkeypatch.setattr(loader, "available_cores", lambda: 4)
+    assert TorchItems(replace(images(), array=None))._decoding_threads() == 1
 
 
 def test_images_of_many_sizes_become_squares(tmp_path):

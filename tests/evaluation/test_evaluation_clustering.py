@@ -142,6 +142,22 @@ def test_settings_of_the_clustering_reach_it():
     assert own.inertia != cluster(x, 12, distance="euclidean", restarts=1, engine="scikit-learn", seed=0).inertia
 
 
+def test_plain_clusters_are_those_of_steps_from_random_rows():
+    x, y = blobs(8, 10, 3, 2.0)
+    scores = evaluate(x, y, distance="euclidean", engine="scikit-learn", seed=3, clustering="plain")
+    rows = (x - x.mean(0)).astype(np.float32)
+    centers = rows[np.random.default_rng(3).choice(len(rows), 8, replace=False)]
+    for _ in range(25):
+        numbers = ((rows[:, None] - centers) ** 2).sum(2).argmin(1)
+        assert len(set(numbers)) == 8  # an empty cluster would be filled
+        centers = np.array([rows[numbers == k].mean(0) for k in range(8)])
+    assert scores.nmi == pytest.approx(nmi(y, numbers))
+    assert scores.clusterer.startswith("plain k-means of")
+    assert scores.inertia > evaluate(x, y, distance="euclidean", engine="scikit-learn", seed=3).inertia
+    with pytest.raises(ValueError, match="clustering: expected True, False or \"plain\", got 'kmeans'"):
+        evaluate(x, y, clustering="kmeans")
+
+
 def test_evaluate_clusters_queries_with_their_gallery():
     x, y = blobs()
     scores = evaluate(x[::2], y[::2], gallery=x[1::2], gallery_labels=y[1::2], distance="euclidean")

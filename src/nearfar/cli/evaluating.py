@@ -42,6 +42,7 @@ ONLY_WITH = {
     "dims": ("retrieval",),
     "storage": ("retrieval",),
     "no-clustering": ("retrieval",),
+    "plain-clustering": ("retrieval",),
     **dict.fromkeys(FEW_SHOT, ("few-shot",)),
 }
 """The protocols that use an option."""
@@ -79,6 +80,7 @@ def evaluate(
     storage: Annotated[bool, Parameter(group=RETRIEVAL)] = False,
     theory: Annotated[bool, Parameter(group=RETRIEVAL)] = False,
     clustering: Annotated[bool, Parameter(negative="--no-clustering", group=RETRIEVAL)] = True,
+    plain_clustering: Annotated[bool, Parameter(negative="", group=RETRIEVAL)] = False,
     trust: Trust = (),
     out: Annotated[Path | None, Parameter(name=["--out", "-o"], group=RUN)] = None,
     overwrite: Overwrite = False,
@@ -144,6 +146,8 @@ def evaluate(
         their diversity, and Recall@K of ten disjoint parts of the test.
     clustering
         Also cluster the embeddings, for NMI, AMI and F1; --no-clustering takes about half of the time.
+    plain_clustering
+        Cluster by k-means without the steps that improve it, as most papers do.
     out
         Also write the scores, their protocol and the scores of the raw rows to this .json file.
     json
@@ -152,9 +156,10 @@ def evaluate(
     if out is not None:
         check_json_file(out, overwrite=overwrite)
     options: dict[str, Any] = {"pairs": pairs, "far": fars, "ks": ks, "rerank": rerank, "group-by": group_by}
-    check_protocol(
-        protocol, options | {"dims": dims, "storage": storage, "theory": theory, "no-clustering": not clustering}
-    )
+    options |= {"dims": dims, "storage": storage, "theory": theory, "no-clustering": not clustering}
+    check_protocol(protocol, options | {"plain-clustering": plain_clustering})
+    if plain_clustering and not clustering:
+        raise ValueError("--plain-clustering: does not work with --no-clustering")
     if group_score is not None and group_by is None:
         raise ValueError("--group-score: works only with --group-by COLUMN, which names the products")
     if theory:
@@ -175,7 +180,7 @@ def evaluate(
         data, classes, label=items.label, name=items.name, skip_bad=items.skip_bad, files=[source], **how
     )
     chosen: dict[str, Any] = {
-        "clustering": clustering,
+        "clustering": "plain" if plain_clustering else clustering,
         "ks": ks,
         "rerank": rerank,
         "dims": dims,

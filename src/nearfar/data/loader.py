@@ -5,17 +5,18 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Sampler, default_collate
+from torch.utils.data import DataLoader, Sampler, default_collate, get_worker_info
 from torch.utils.data import Dataset as TorchDataset
 
 from ..children import isolate_children
-from .dataset import DataError, Dataset, some
-from .decode import Resizing, fit, read_square
+from .dataset import DataError, Dataset, some, unwrapped
+from .decode import ImageReader, Resizing, fit, read_square
 from .sounds import are_in_memory, random_piece
 from .transforms.geometry import ResizedCrop
 
@@ -140,9 +141,21 @@ class TorchItems(TorchDataset[tuple[Tensor, Tensor, int]]):
         # torch would warn that decoded pixels are not writable
         return torch.from_numpy(np.require(item, requirements=["C", "W"])), self.labels[i], i
 
+    def _decoding_threads(self) -> int:
+        """Return how many images of files to decode at a time; readers of users may not be made for threads."""
+        if len(self) == 0 or get_worker_info() is not None:  # a worker process is one of several
+            return 1
+        from_files = isinstance(unwrapped(self.dataset.read, 0)[0], ImageReader)
+        return min(MAX_WORKERS, available_cores()) if from_files else 1
+
     def __getitems__(self, indices: Sequence[int | DrawnItem]) -> ItemBatch | list[tuple[Tensor, Tensor, int]]:
         if self.array is None:
-            return [self[index if isinstance(index, DrawnItem) else int(index)] for index in indices]
+            numbers = [index if isinstance(index, DrawnItem) else int(index) for index in indices]
+            threads = min(self._decoding_threads(), len(numbers))
+            if threads < 2:
+                return [self[number] for number in numbers]
+            with ThreadPoolExecutor(threads) as pool:
+                return list(pool.map(self.__getitem__, numbers))
         index = torch.as_tensor(indices, dtype=torch.int64)
         return self.array[index].contiguous(), self.labels[index], index
 

@@ -18,7 +18,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from ..labels import class_numbers
-from ..neighbors.kmeans import Rows, kmeans
+from ..neighbors.kmeans import Rows, kmeans, plain_kmeans
 from ..numerics.distances import as_rows, check_distance, unit_rows
 from ..numerics.types import Array, Ints
 from ..progress import counted
@@ -43,6 +43,7 @@ def cluster(
     iterations: int = 25,
     seed: int = 0,
     engine: str = "auto",
+    plain: bool = False,
 ) -> Clusters:
     """Cluster embeddings by k-means, improved by breathing steps and exchanges of rows after Lloyd's steps.
 
@@ -65,6 +66,8 @@ def cluster(
         Seed of the generator. The same seed and engine give the same result.
     engine : {"auto", "faiss", "scikit-learn"}
         Library that finds the nearest centers; "auto" chooses faiss if it is installed. Results differ by rounding.
+    plain : bool
+        Use Lloyd's steps from random rows alone, as most papers do, for scores that can be compared with theirs.
 
     Returns
     -------
@@ -92,8 +95,9 @@ def cluster(
     rows = np.ascontiguousarray(rows - rows.mean(axis=0, dtype=np.float64), dtype=np.float32)
     nearest = _faiss if engine == "faiss" else _sklearn
     rng = np.random.default_rng(seed)
+    find = plain_kmeans if plain else kmeans
     found = [
-        kmeans(rows, n_clusters, rng, iterations=iterations, nearest=nearest)
+        find(rows, n_clusters, rng, iterations=iterations, nearest=nearest)
         for _ in counted(range(restarts), "clustering", restarts)
     ]
     best = min(found, key=lambda result: result.inertia)

@@ -80,6 +80,11 @@ def kmeans(rows: Rows, k: int, rng: np.random.Generator, *, iterations: int = 25
     return exchanged(rows, square, breathed(rows, square, centers, iterations, nearest))
 
 
+def plain_kmeans(rows: Rows, k: int, rng: np.random.Generator, *, iterations: int = 25, nearest: Nearest) -> Clustering:
+    """Find k clusters of rows (n, d) by Lloyd's steps from random rows, as most papers do; arguments as of `kmeans`."""
+    return lloyd(rows, rows[rng.choice(len(rows), k, replace=False)], iterations, nearest)
+
+
 def seeds(rows: Rows, k: int, rng: np.random.Generator) -> Ints:
     """Return the numbers of k different rows (n, d) far from each other.
 

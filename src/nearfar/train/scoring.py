@@ -218,7 +218,7 @@ def evaluate_run(
     run: Run | str | Path,
     *,
     which: str = "best",
-    clustering: bool = True,
+    clustering: bool | str = True,
     ks: Sequence[int] = (),
     trust: str | Collection[str] = (),
 ) -> Result:
@@ -233,7 +233,7 @@ def evaluate_run(
         The run or its folder.
     which : {"best", "last", "trained"}
         Checkpoint to use; "trained" is the best network that was trained, where something cheaper is kept as "best".
-    clustering : bool
+    clustering : bool or "plain"
         Also cluster the embeddings, for NMI and F1.
     ks : sequence of int
         Values of K for Recall@K and precision@K, in addition to 1. By default, those of the run.

@@ -24,7 +24,7 @@ def evaluate(
     dims: Sequence[int] = (),
     storage: bool = False,
     theory: bool = False,
-    clustering: bool = True,
+    clustering: bool | str = True,
     fars: Sequence[float] = (),
     pairs: Path | None = None,
     ways: int = 5,
@@ -50,7 +50,7 @@ def evaluate(
     rerank, dims, storage, theory
         Other scores for "retrieval": neighbors that are re-ranked, leading dimensions alone, stored forms, and the
         generalization of a run.
-    clustering : bool
+    clustering : bool or "plain"
         Whether "retrieval" clusters the embeddings, for NMI, AMI and F1, which takes about half of the time.
     fars : sequence of float
         False accept rates, for "verification" and "identification".

@@ -77,7 +77,7 @@ def score(
     ks: Sequence[int] = (),
     variant: Variant | None = None,
     *,
-    clustering: bool = True,
+    clustering: bool | str = True,
 ) -> Outcome:
     """Return the scores of a source; for a run on its test classes, also write `scores.json`.
 
@@ -92,7 +92,7 @@ def score(
     return Outcome(text, _data(scored.protocol, scores=scored.scores, baseline=scored.raw))
 
 
-def score_run(run: Run | Path, ks: Sequence[int] = (), *, clustering: bool = True) -> Outcome:
+def score_run(run: Run | Path, ks: Sequence[int] = (), *, clustering: bool | str = True) -> Outcome:
     """Score a run on its test classes, write `scores.json`, and return the table to print and its data."""
     from ..train import evaluate_run
 
@@ -169,7 +169,7 @@ def _beside(what: str, scores: Scores) -> str:
     return f"{what}: Recall@1 {scores.recall_at[1]:.4f}, MAP@R {scores.map_at_r:.4f} ({scores.distance} distance)"
 
 
-def score_data(source: Path, selection: Selection, ks: Sequence[int] = (), *, clustering: bool = True) -> Scored:
+def score_data(source: Path, selection: Selection, ks: Sequence[int] = (), *, clustering: bool | str = True) -> Scored:
     """Embed and score data with a run or a learner, or score a file of embeddings.
 
     Raises
@@ -247,7 +247,7 @@ def _worse(scores: Scores, simpler: Scores | None, what: str, rung: str = "") ->
     return [f"{what} ({both_scores(scores, simpler)}): {others}."]
 
 
-def _scored(title: str, embedded: Embedded, how: dict[str, Any], *, clustering: bool = True) -> Scored:
+def _scored(title: str, embedded: Embedded, how: dict[str, Any], *, clustering: bool | str = True) -> Scored:
     dataset = embedded.dataset
     how = how | {"gallery_labels": embedded.gallery_labels} | embedded.groups()
     scores = evaluate_embeddings(
