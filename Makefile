@@ -13,7 +13,7 @@ WITH_VISION := tests/deep/test_folding.py tests/deep/test_foreign_trunks.py test
 export OMP_NUM_THREADS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-fast test-method test-haswell test-vision test-gpu gpu-check test-matrix static lint types check format bench zoo docs generate changelog dist clean
+.PHONY: help venv demo test test-fast test-method test-haswell test-vision test-gpu gpu-check test-matrix static lint types check format bench bench-quick zoo docs generate changelog dist clean
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -83,6 +83,9 @@ generate: venv ## write what follows from the lists of methods and of readers: _
 bench: venv ## run the benchmarks beside the published peers (minutes)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[bench]'
 	for file in bench/*.py; do $(BIN)/python $$file; done
+
+bench-quick: venv ## time thirty tasks of this checkout beside the commit where its branch left main (5 minutes)
+	$(BIN)/python bench/compare_trees.py
 
 zoo: venv ## compare the default of a training with what is cheaper, on parts of the sets ZOO (15 minutes)
 	$(BIN)/python bench/zoo.py $(ZOO) --splits 2 --per-class 20 --most-classes 40 --minutes 1 --hours 0.25 --out runs/zoo $(ZOO_OPTIONS)

@@ -15,6 +15,7 @@ import argparse
 import os
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -67,7 +68,7 @@ def photos(folder: Path, trunk: str, number: int, rounds: int) -> list[str]:
     items = open_dataset(str(drawn_photos(folder, number)))
     config = TrainConfig.of(data="digits", trunk=trunk, pretrained=False, image_size=SIDE, resize=RESIZE)
     embedder = make_embedder(config, (3, SIDE, SIDE)).eval()
-    sizes = {"image_size": SIDE, "resize": RESIZE}
+    sizes: dict[str, Any] = {"image_size": SIDE, "resize": RESIZE}
     files = [path.read_bytes() for path in sorted(folder.rglob("*.jpg"))]
     os.environ[VARIABLE] = "0"
     batches = [as_floats(batch) for batch, _, _ in make_loader(items, batch_size=32, **sizes)]
@@ -81,7 +82,7 @@ def photos(folder: Path, trunk: str, number: int, rounds: int) -> list[str]:
         bare: list[float] = []
         before: list[float] = []
         for _ in range(rounds):
-            ours.append(cpu(lambda items=items: embed(embedder, items, workers=0, **sizes)))
+            ours.append(cpu(partial(embed, embedder, items, workers=0, **sizes)))
             bare.append(cpu(lambda: forward(embedder, batches)))
             before.append(
                 cpu(lambda: [decode_square(data, "", RESIZE, SIDE) for data in files]) if copies == "0" else 0.0
@@ -101,8 +102,9 @@ def texts(number: int, rounds: int) -> list[str]:
     from transformers import BertConfig, BertModel
 
     rng = np.random.default_rng(0)
-    shape = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536}
-    model = BertModel(BertConfig(**shape), add_pooling_layer=False).eval()
+    shape: dict[str, Any] = {"num_hidden_layers": 6, "num_attention_heads": 12}
+    model: Any = BertModel(BertConfig(hidden_size=384, intermediate_size=1536, **shape), add_pooling_layer=False)
+    model.train(False)
     lengths = np.clip(rng.lognormal(3, 0.7, number).astype(int), 4, 120)
     rows = np.full((number, lengths.max()), -1)
     for row, length in zip(rows, lengths, strict=True):
@@ -114,7 +116,12 @@ def texts(number: int, rounds: int) -> list[str]:
         return (hidden * mask[:, :, None]).sum(1) / mask.sum(1, keepdim=True)
 
     ready: list[Tensor] = []
-    encode_texts(lambda batch: ready.append(batch) or batch[:, :1].float(), rows)
+
+    def collected(batch: Tensor) -> Tensor:
+        ready.append(batch)
+        return batch[:, :1].float()
+
+    encode_texts(collected, rows)
     ours = []
     bare = []
     for _ in range(rounds):

@@ -126,7 +126,7 @@ CASES = [
         lambda: losses.ContrastiveLoss(0, 0.25, distance=squared(), reducer=reducers.MeanReducer()),
     ),
     Case("Triplet", nf.TripletLoss, triplet, lambda: losses.TripletMarginLoss(margin=0.2, distance=squared())),
-    Case("MultiSimilarity", nf.MultiSimilarityLoss, multi_similarity, losses.MultiSimilarityLoss),
+    Case("Multi-similarity", nf.MultiSimilarityLoss, multi_similarity, losses.MultiSimilarityLoss),
     Case("NT-Xent", nf.NTXentLoss, nt_xent, losses.NTXentLoss),
     Case("SupCon", nf.SupConLoss, sup_con, lambda: losses.SupConLoss(temperature=0.1)),
     Case(
@@ -141,7 +141,7 @@ CASES = [
         arc_face,
         lambda: losses.ArcFaceLoss(num_classes=CLASSES, embedding_size=DIM, margin=math.degrees(0.5)),
     ),
-    Case("NCA", lambda: nf.NCALoss(normalize=True), nca, losses.NCALoss),
+    Case("NCA loss", lambda: nf.NCALoss(normalize=True), nca, losses.NCALoss),
 ]
 
 

@@ -538,7 +538,7 @@ def test_no_name_loads_the_compiler_of_torch():
     assert run_with_torch(load + "print('torch._dynamo' in sys.modules)") == "False"
 
 
-NEEDLESS = ("accelerate", "matplotlib", "sklearn.metrics", "timm", "torchvision", "transformers")
+NEEDLESS = ("accelerate", "matplotlib", "pandas", "scipy.stats", "sklearn", "timm", "torchvision", "transformers")
 
 
 @pytest.mark.parametrize("command", ["embedding", "evaluating", "searching"])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 
 LEARNER: ContextVar[str] = ContextVar("learner", default="")
@@ -25,3 +27,11 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
         level = level + 1
         frame = frame.f_back
     warnings.warn(text, category, stacklevel=level)
+
+
+@contextmanager
+def nameless() -> Iterator[None]:
+    """Silence scikit-learn's warning about missing feature names: pairs of points are arrays, which have none."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="X does not have valid feature names")
+        yield

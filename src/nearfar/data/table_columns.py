@@ -53,3 +53,8 @@ def flaw_of_columns(found: Any) -> str:
     if isinstance(found, Mapping) and {*found} <= {"label", "name"} and {*map(type, found.values())} <= {str}:
         return ""
     return f"table_columns_ must name the columns of the classes and of the names, got {quoted(found)}"
+
+
+def named_columns(learner: Any) -> list[str]:
+    """Return the names of the columns of a learner's training rows; none if they had no names."""
+    return [str(name) for name in getattr(learner, "feature_names_in_", ())]

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from numbers import Integral, Real
 from typing import Any, Literal, TypeVar
@@ -19,7 +17,8 @@ from sklearn.utils.validation import check_is_fitted
 from .. import catalog
 from ..data.dataset import Dataset
 from ..data.items import as_items, flat_rows, is_numeric
-from ..data.table_columns import TableColumns, flaw_of_columns
+from ..data.table_columns import TableColumns, flaw_of_columns, named_columns
+from ..fit_warnings import nameless
 from ..io import tensor_file
 from ..io.training_marks import TrainingMarks
 from ..io.untrusted import parse_json
@@ -37,14 +36,6 @@ from .validation import available_with, error_context, holds_tuples
 Self = TypeVar("Self", bound="Fitted")
 
 
-@contextmanager
-def nameless() -> Iterator[None]:
-    """Silence the warning about missing feature names: pairs of points are arrays, which have none."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="X does not have valid feature names")
-        yield
-
-
 def has_threshold(estimator: Fitted) -> None:
     """Raise an AttributeError if there is no threshold, which predictions on pairs require."""
     if not hasattr(estimator, "threshold_"):
@@ -57,11 +48,6 @@ def has_probability(estimator: Fitted) -> None:
     """Raise an AttributeError that names the method to call if probabilities are not calibrated."""
     if not hasattr(estimator, "sigmoid_"):
         raise AttributeError("no probabilities yet: call calibrate_probability with pairs of both kinds")
-
-
-def named_columns(learner: Any) -> list[str]:
-    """Return the names of the columns of a learner's training rows; none if they had no names."""
-    return [str(name) for name in getattr(learner, "feature_names_in_", ())]
 
 
 class Fitted(BaseEstimator):

@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .. import settings
-from ..fit_warnings import warn
+from ..fit_warnings import nameless, warn
 from ..labels import as_array
 from ..numerics import checks, device_arrays, psd, scatter
 from ..numerics.constraints import Pairs
@@ -21,7 +21,7 @@ from ..numerics.optimize import Report, Solution
 from ..numerics.types import AnyArray, Array, Ints
 from ..quoting import count_of
 from . import thresholds
-from .fitted import Fitted, LinearDistance, PointDistance, nameless
+from .fitted import Fitted, LinearDistance, PointDistance
 from .validation import (
     check_n_components,
     dates_in,

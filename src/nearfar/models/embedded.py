@@ -20,8 +20,8 @@ from ..data.open import match_classes, of_classes, open_source, queries_and_docu
 from ..data.readers.arrays import read_arrays, read_gallery
 from ..data.readers.manifest import read_columns
 from ..data.readers.texts import text_items
-from ..data.table_columns import names_table
-from ..estimators.fitted import named_columns, nameless
+from ..data.table_columns import named_columns, names_table
+from ..fit_warnings import nameless
 from ..io.formats import is_table
 from ..io.part_files import holds_parts, read_manifest
 from ..io.sources import MODELS, SourceKind, kind_of, name_of

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import __version__
-from ..estimators.fitted import nameless
 from ..extras import require
+from ..fit_warnings import nameless
 from ..io.atomic_files import atomic_write
 from ..numerics.mel import SOUND_RATE
 from ..numerics.types import AnyArray

@@ -12,7 +12,7 @@ from ..neighbors.mutual import ProposedGroups, propose_groups
 from ..numerics.distances import unit_rows
 from ..quoting import count_of
 from .collected import Collected, collect
-from .reporting import ignore
+from .search_results import ignore
 
 if TYPE_CHECKING:
     from ..data.items import NamedReader

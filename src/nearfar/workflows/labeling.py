@@ -15,7 +15,7 @@ from ..neighbors.coverage import representatives
 from ..neighbors.nearest import nearest
 from ..quoting import count_of, quoted
 from .collected import Collected, collect
-from .reporting import ignore
+from .search_results import ignore
 
 if TYPE_CHECKING:
     from ..data.items import NamedReader

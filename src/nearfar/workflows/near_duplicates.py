@@ -22,8 +22,7 @@ from ..neighbors.near_pairs import (
 )
 from ..quoting import count_of
 from .collected import Collected, collect
-from .reporting import ignore
-from .search_results import distance_text
+from .search_results import distance_text, ignore
 from .suspecting import KEEP, REMOVE
 
 if TYPE_CHECKING:

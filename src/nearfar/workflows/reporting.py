@@ -12,12 +12,13 @@ import numpy as np
 
 from ..data.checks.training_items import warnings_on_scores
 from ..data.items import NamedReader, flat_rows
+from ..data.table_columns import named_columns
 from ..estimators.explanation import anatomy, explain
-from ..estimators.fitted import named_columns
 from ..io.sources import SourceKind, has_embeddings, kind_of, name_of
 from ..models.embedded import Selection, recorded
 from ..progress import stage
 from .fitting import is_linear
+from .search_results import ignore
 
 if TYPE_CHECKING:
     from ..data import Dataset
@@ -29,10 +30,6 @@ TRIED_NAMES = 100  # names to try as paths of images; if none is one, the page h
 REFITS = 20  # fits on random halves of the rows, for the intervals of the weights of features
 MOST_REFITTED = 1000  # maximum number of rows of these fits
 MOST_WEIGHED = 200  # maximum number of features
-
-
-def ignore(pictures: NamedReader) -> None:
-    """Do nothing about pictures that are not shown."""
 
 
 def report(

@@ -34,6 +34,10 @@ class Neighbor(NamedTuple):
     """Values of the columns of the index, "" where one is missing."""
 
 
+def ignore(pictures: NamedReader) -> None:
+    """Do nothing about pictures that are not shown."""
+
+
 def classes_of(items: Index | Records) -> list[str]:
     """Return the class of every item, "" if the index has no classes."""
     if items.labels is None:

@@ -14,8 +14,8 @@ from ..index.searching import check_search
 from ..index.searching import search as search_index
 from ..io.cells import write_table
 from ..quoting import count_of
-from .reporting import ignore
 from .search_results import (
+    ignore,
     neighbor_lines,
     neighbors_of_queries,
     write_hits,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import truncnorm
 
-from ...estimators.fitted import nameless
+from ...fit_warnings import nameless
 from ...numerics import checks, constraints, scatter
 from ...numerics.constraints import generator
 from ...numerics.types import AnyArray, Array, Ints, Seed
