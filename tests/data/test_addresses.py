@@ -136,6 +136,10 @@ def test_a_folder_of_files_is_read(server):
     assert [path for path in fetched(server) if path.endswith(".txt")] == ["/photos/b/3.txt"], "only what has changed"
     assert not (found / "a" / "2.txt").exists()
     assert (found / "b" / "3.txt").read_text() == "new"
+    server.pages["/photos/"] = page("b/", "a")  # what was a folder is a file
+    server.pages["/photos/a"] = b"file"
+    remote._copied.clear()
+    assert (local_copy(f"{server.address}/photos/") / "a").read_bytes() == b"file"
 
 
 @pytest.mark.parametrize(
@@ -307,7 +311,13 @@ def test_a_bucket_is_read(server, monkeypatch, tmp_path):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "known")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s3cr3t")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    server.pages |= {"rows.csv": TABLE, "photos/a/1.txt": b"one", "photos/b/2.txt": b"two", "photos2/x.txt": b"no"}
+    server.pages |= {
+        "rows.csv": TABLE,
+        "photos/a/1.txt": b"one",
+        "photos/b/2.txt": b"two",
+        "photos/b/": b"",
+        "photos2/x.txt": b"no",
+    }
     assert len(open_dataset("s3://bucket/rows.csv")) == 12
     found = local_copy("s3://bucket/photos")
     names = {file.relative_to(found).as_posix(): file.read_text() for file in found.rglob("*") if file.is_file()}
@@ -330,10 +340,28 @@ def test_a_missing_package_is_named(monkeypatch):
     refused("gs://bucket/photos", "needs gcsfs, which is not installed; pip install gcsfs$")
 
 
+@pytest.mark.parametrize("name", ["lock", "complete", "copied.jsonl", "files"])
+def test_a_file_may_be_called_as_those_of_the_copy(name, server):
+    for _ in range(2):
+        server.pages[f"/{name}"] = TABLE
+        assert local_copy(f"{server.address}/{name}").read_bytes() == TABLE
+        remote._copied.clear()
+
+
+def test_names_of_which_one_is_a_folder_for_another_are_refused(server):
+    server.pages |= {
+        "/photos/": page("a", "a/"),
+        "/photos/a/": page("1.txt"),
+        "/photos/a": b"x",
+        "/photos/a/1.txt": b"1",
+    }
+    refused(f"{server.address}/photos/", "'a', which is a file and a folder")
+
+
 def test_a_damaged_record_is_not_believed(server, tmp_path):
     server.pages["/rows.csv"] = TABLE
     file = local_copy(f"{server.address}/rows.csv")
-    record = file.parent / remote.RECORD
+    record = file.parent.parent / remote.RECORD
     record.write_text(json.dumps(["", [1, "x"]]) + '\n{"cut')
     file.write_text("other")
     remote._copied.clear()

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from html.parser import HTMLParser
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, Any
 from urllib.parse import unquote, urljoin, urlsplit
 
@@ -154,7 +154,8 @@ def local_copy(address: str | os.PathLike[str]) -> Path:
     digest = sha256(whole.encode(errors="surrogatepass")).hexdigest()[:16]
     folder = private_folder("remote") / digest
     folder.mkdir(mode=0o700, exist_ok=True)
-    target = folder / _last_name(whole)
+    target = folder / "files" / _last_name(whole)  # which may have any name
+    target.parent.mkdir(exist_ok=True)
     with FileLock(folder / "lock"):
         try:
             is_folder, entries = _reported(lambda: _listing(system, whole, name), name)
@@ -244,9 +245,19 @@ def _listing(system: Any, address: str, name: str) -> tuple[bool, dict[str, Entr
             for place, about in files.items()
             if about.get("type") == "file" and (inside := _inside(root, place, name))
         }
+    entries = _files_only(entries, name)
     if not entries:
         raise NothingThereError(f"{name}: has no files")
     return True, entries
+
+
+def _files_only(entries: Mapping[str, Entry], name: str) -> dict[str, Entry]:
+    """Return the files of a listing without the empty ones that mark a folder in a bucket."""
+    folders = {str(parent) for inside in entries for parent in PurePosixPath(inside).parents}
+    both = next((inside for inside, entry in entries.items() if inside in folders and entry.size != 0), None)
+    if both is not None:
+        raise NotCopiedError(f"{name}: lists {quoted(both)}, which is a file and a folder")
+    return {inside: entry for inside, entry in entries.items() if inside not in folders}
 
 
 class _Links(HTMLParser):
@@ -348,9 +359,11 @@ def _copy(system: Any, entries: Mapping[str, Entry], target: Path, record: Path,
     needed = [inside for inside, entry in entries.items() if not entry.is_of(known.get(inside), files[inside])]
     if is_folder:
         target.mkdir(exist_ok=True)
-        for file in [path for path in target.rglob("*") if path.is_file()]:
-            if file.relative_to(target).as_posix() not in entries:
-                file.unlink()
+        for path in sorted(target.rglob("*"), reverse=True):  # what is in a folder comes before it
+            if path.is_dir() and not any(path.iterdir()):
+                path.rmdir()
+            elif path.is_file() and path.relative_to(target).as_posix() not in entries:
+                path.unlink()
     with open(record, "a", encoding="utf-8") as log, stage("copying", len(needed)) as done:
         pool = ThreadPoolExecutor(THREADS)
         try:
