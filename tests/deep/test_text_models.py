@@ -8,8 +8,9 @@ import pytest
 torch = pytest.importorskip("torch")
 tokenizers = pytest.importorskip("tokenizers")
 
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
+import nearfar
 from nearfar.data import open_items
 from nearfar.deep.networks import transformers_text_trunk
 from nearfar.deep.networks.tokens import Tokens
@@ -450,6 +451,38 @@ def test_options_are_checked(transformers, tmp_path, option, says):
     folder = write_model(tmp_path / "model", "bert", files)
     with pytest.raises(TrunkError, match=says):
         make_trunk(f"transformers:{folder}({option})", (8,))
+
+
+def test_weights_in_several_files_lie_in_the_folder(transformers, tmp_path):
+    folder = write_model(tmp_path / "model", "bert", pooled("mean_tokens"))
+    rows = torch.tensor([[1.0, 2.0, 3.0]])
+    expected = make_trunk(f"transformers:{folder}", (3,)).eval()(rows)
+    weights = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    names = {name: f"model-{number % 2}.safetensors" for number, name in enumerate(weights)}
+    for file in set(names.values()):
+        part = {name: weights[name] for name in weights if names[name] == file}
+        save_file(part, folder / file, metadata={"format": "pt"})
+    save_file(weights, tmp_path / "secret.safetensors", metadata={"format": "pt"})
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {}, "weight_map": names}))
+    torch.testing.assert_close(make_trunk(f"transformers:{folder}", (3,)).eval()(rows), expected)
+    for place in ("../secret.safetensors", str(tmp_path / "secret.safetensors"), 7):
+        index.write_text(json.dumps({"metadata": {}, "weight_map": dict.fromkeys(names, place)}))
+        with pytest.raises(TrunkError, match="expected names of files in its folder, got"):
+            make_trunk(f"transformers:{folder}", (3,))
+    index.write_text(json.dumps({"metadata": {}, "weight_map": names}))
+    (folder / "model-1.safetensors").unlink()
+    with pytest.raises(TrunkError, match=r"model-1.safetensors is missing; download all files of the model"):
+        find_preprocessing(f"transformers:{folder}")
+
+
+def test_a_router_is_refused_by_its_name(transformers, tmp_path):
+    folder = write_model(tmp_path / "model", "bert", pooled("mean_tokens"))
+    (folder / "tokenizer.json").unlink()
+    (folder / "modules.json").write_text(json.dumps([{"type": OF_ST + "Router", "path": ""}] * 2))
+    with pytest.raises(ValueError, match="Router"):
+        nearfar.load(f"transformers:{folder}")
 
 
 def test_names_of_the_hub_need_a_folder(transformers):

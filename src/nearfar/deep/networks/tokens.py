@@ -80,10 +80,10 @@ class Tokens:
             Options of the user, as in `read_text_settings`.
         """
         file = folder / TOKENIZER
+        settings = read_text_settings(folder, options or {})  # which names modules that are not supported
         if not file.is_file():
             detail = "save it with AutoTokenizer.from_pretrained(...).save_pretrained(FOLDER)"
             raise TrunkError(f"trunk transformers:{folder}: has no {TOKENIZER}, which texts need; {detail}")
-        settings = read_text_settings(folder, options or {})
         try:
             content = file.read_text("utf-8")
         except ValueError as error:

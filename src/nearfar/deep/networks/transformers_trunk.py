@@ -22,11 +22,13 @@ from .peft_folder import CONFIG as ADAPTER
 from .peft_folder import base_of, is_adapter
 from .pooling import pool_features
 from .preprocessing import Preprocessing, make, of_processor
-from .text_settings import OPTIONS, pooling_of
+from .text_settings import MODULES, OPTIONS, pooling_of
 from .tokens import TOKENIZER
 from .weights import Provenance, TrunkError, pickles_are_safe
 
 PROCESSORS = ("preprocessor_config.json", "processor_config.json")
+SHARDS = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+"""Names of the index of weights in several files."""
 POOLERS = ("pooler.", "head.")
 """Prefixes of the names of the weights that pool the tokens of a model to one vector."""
 POOLING = "text_pooling"
@@ -137,7 +139,7 @@ def find_preprocessing(
     options = {option: value for option, value in options.items() if option not in OPTIONS}
     check_options("transformers", options)
     if Path(name).is_dir():
-        _check_plain(Path(name))
+        _check_folder(Path(name))
     try:
         if Path(name).is_dir() and _is_of_sounds(Path(name)):
             return None
@@ -163,8 +165,9 @@ def _is_of_sounds(folder: Path) -> bool:
 
 
 def _is_of_texts(folder: Path) -> bool:
-    """Return whether the folder of a model has a tokenizer and no image processor."""
-    return (folder / TOKENIZER).is_file() and not any((folder / name).is_file() for name in PROCESSORS)
+    """Return whether the folder of a model has a tokenizer or modules, and no image processor."""
+    of_texts = any((folder / name).is_file() for name in (TOKENIZER, MODULES))
+    return of_texts and not any((folder / name).is_file() for name in PROCESSORS)
 
 
 def _of_settings(name: str, options: Mapping[str, Any]) -> Preprocessing:
@@ -234,7 +237,7 @@ def build(name: str, shape: tuple[int, ...], start: Start, **options: Any) -> tu
         if start.architecture is not None:
             model = _of_architecture(transformers, start.architecture)
         elif Path(name).is_dir():
-            _check_plain(Path(name))
+            _check_folder(Path(name))
             model, missing = _loaded(transformers, name, options, local_files_only=True)
             where = Provenance(name, license_in(Path(name)))
         elif start.pretrained:
@@ -286,8 +289,10 @@ def _check_kind(name: str, shape: tuple[int, ...], start: Start, of_texts: Mappi
         raise TrunkError(f"transformers:{name}: prompt is an option for texts, and the items are images; leave it out")
 
 
-def _check_plain(folder: Path) -> None:
-    """Refuse an adapter of peft: transformers would load the base that it names from anywhere."""
+def _check_folder(folder: Path) -> None:
+    """Refuse an adapter of peft, and shards outside the folder: transformers would follow what they name anywhere."""
+    for index in (folder / name for name in SHARDS if (folder / name).is_file()):
+        _check_shards(index)
     if not is_adapter(folder):
         return
     base = f"the folder of {base_of(folder)}"
@@ -297,6 +302,19 @@ def _check_plain(folder: Path) -> None:
         f"transformers:{folder}: it has an adapter of peft; give its base, transformers:FOLDER, {base}, and the "
         "adapter as pretrained"
     )
+
+
+def _check_shards(index: Path) -> None:
+    """Refuse an index of files of weights that names a file which is missing or outside its folder."""
+    content = parse_json(index.read_text("utf-8"))
+    places = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(places, dict) or not places:
+        raise TrunkError(f"{index}: expected the file of each weight in weight_map")
+    for name in set(places.values()):
+        if not isinstance(name, str) or not name or Path(name).name != name or "\\" in name:
+            raise TrunkError(f"{index}: expected names of files in its folder, got {name!r:.60}")
+        if not (index.parent / name).is_file():
+            raise TrunkError(f"{index}: {name} is missing; download all files of the model")
 
 
 def _of_sounds(model: nn.Module, name: str, length: int, start: Start) -> TransformersTrunk:
