@@ -18,6 +18,7 @@ from nearfar.catalog import BY_NAME
 
 COLORS = ("#2f6bc0", "#ab5a10", "#287a4f", "#a045a0", "#bf3a4f", "#6c7020")
 GRAY = "#6b6b6b"
+DARK_GRAY = "#555555"  # on colors
 """Legible as text on white (contrast 5 and more); in dark mode `style/tables.css` brightens the pictures."""
 
 STYLE = {
@@ -447,6 +448,136 @@ def ladder_of_sets() -> Figure:
     return figure
 
 
+FORMS_OF_ATLAS = (
+    "centered",
+    "PCA",
+    "whitening without labels",
+    "whitening",
+    "whitening(shrinkage=0.2)",
+    "whitening(emphasis=1)",
+    "GMML(t=0.1)",
+    "GMML(t=0.3)",
+    "GMML(t=0.5)",
+    "LDA",
+    "LFDA",
+    "RCA",
+    "linear layer, cosine softmax",
+    "linear layer, SupCon",
+)
+"""Columns of the map of gains, those of the atlas that are not merely another setting."""
+LARGEST_GAIN = 0.15
+"""Gain in MAP@R with the full color of the map."""
+
+
+def atlas_map() -> Figure:
+    """The gain of each form on each encoder and set: blue is a gain, orange a loss."""
+    rows = rows_of("atlas")
+    gains = np.array([[float(row[form] or "nan") for form in FORMS_OF_ATLAS] for row in rows])
+    figure = Figure(figsize=(7.2, 1.9 + 0.3 * len(rows)), layout="constrained")
+    axes = figure.subplots()
+    for (row, column), gain in np.ndenumerate(gains):
+        if np.isnan(gain):
+            continue
+        color = COLORS[0] if gain > 0 else COLORS[1]
+        strength = min(abs(gain) / LARGEST_GAIN, 1)
+        box = mpl.patches.Rectangle((column - 0.5, row - 0.5), 1, 1, color=color, alpha=0.35 * strength, linewidth=0)
+        axes.add_patch(box)
+        best = gain == np.nanmax(gains[row])
+        text = f"{100 * gain:+.0f}".replace("-", "\N{MINUS SIGN}")
+        axes.text(
+            column,
+            row,
+            text,
+            ha="center",
+            va="center",
+            fontsize=8,
+            weight="bold" if best else "normal",
+            color=DARK_GRAY,
+        )
+    axes.set_xticks(range(len(FORMS_OF_ATLAS)), FORMS_OF_ATLAS, rotation=60, ha="left", rotation_mode="anchor")
+    axes.xaxis.tick_top()
+    axes.set_yticks(range(len(rows)), [f"{row['encoder']}, {row['set']} ({float(row['none']):.2f})" for row in rows])
+    axes.set(xlim=(-0.5, len(FORMS_OF_ATLAS) - 0.5), ylim=(len(rows) - 0.5, -0.5))
+    axes.tick_params(colors=GRAY, labelsize=8, length=0)
+    axes.spines[:].set_visible(False)
+    axes.patch.set_alpha(0.0)
+    return figure
+
+
+GAINS_OF_ATLAS = {
+    "whitening": "o",
+    "whitening(emphasis=1)": "s",
+    "GMML(t=0.1)": "D",
+    "GMML(t=0.3)": "^",
+    "linear layer, SupCon": "x",
+}
+"""Forms whose gains are drawn with intervals, and their marks."""
+
+
+def atlas_gains() -> Figure:
+    """The gain of the ladder's closed forms and of a linear layer on each encoder and set, with intervals."""
+    rows = rows_of("atlas")[::-1]
+    figure = Figure(figsize=(7.2, 1.0 + 0.4 * len(rows)), layout="constrained")
+    axes = figure.subplots()
+    for k, ((form, mark), color) in enumerate(zip(GAINS_OF_ATLAS.items(), COLORS, strict=False)):
+        known = [(place, row) for place, row in enumerate(rows) if row[form]]
+        places = [place + 0.3 - 0.15 * k for place, _ in known]
+        gains = [float(row[form]) for _, row in known]
+        halves = [float(row[f"{form} ±"] or 0) for _, row in known]
+        axes.errorbar(gains, places, xerr=halves, fmt=mark, color=color, markersize=4, elinewidth=1.4, label=form)
+    axes.axvline(0, color=GRAY, linewidth=1, linestyle=":")
+    axes.set_xlim(-0.1, 0.28)
+    axes.set_yticks(range(len(rows)), [f"{row['encoder']}, {row['set']}" for row in rows])
+    axes.set_ylim(-0.6, len(rows) - 0.4)
+    axes.set_xlabel("gain in MAP@R on the features as they are", fontsize=9)
+    axes.tick_params(colors=GRAY, labelsize=9)
+    axes.grid(axis="x", alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.patch.set_alpha(0.0)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False, fontsize=9)
+    return figure
+
+
+FEW_OF_ATLAS = (("groceries", "MobileNet v1"), ("letter", "rows"), ("CLINC150", "MiniLM"), ("words", "GE2E"))
+"""Sets and encoders whose gains from few classes and few items are drawn."""
+
+
+def atlas_few() -> Figure:
+    """The gain of closed forms and of a linear layer that learn from few classes, and from few items of each."""
+    rows = rows_of("atlas_few")
+    figure = Figure(figsize=(7.2, 0.7 + 1.9 * len(FEW_OF_ATLAS)), layout="constrained")
+    panels = figure.subplots(len(FEW_OF_ATLAS), 2, sharey="row")
+    whole = {(row["set"], row["encoder"]): row for row in rows_of("atlas")}
+    for (name, encoder), pair in zip(FEW_OF_ATLAS, panels, strict=True):
+        of = [row for row in rows if (row["set"], row["encoder"]) == (name, encoder)]
+        all_of_it = whole[name, encoder]
+        for axes, column, other, most in zip(
+            pair,
+            ("classes", "items a class"),
+            ("items a class", "classes"),
+            ("learned_classes", "per_class"),
+            strict=True,
+        ):
+            drawn = [row for row in of if row[other] == "all"]
+            numbers = [int(row[column]) for row in drawn] + [round(float(all_of_it[most]))]
+            for (form, mark), color in zip(GAINS_OF_ATLAS.items(), COLORS, strict=False):
+                gains = [float(row[form]) for row in (*drawn, all_of_it)]
+                axes.plot(numbers, gains, color=color, marker=mark, markersize=4, linewidth=1.4, label=form)
+            axes.axhline(0, color=GRAY, linewidth=1, linestyle=":")
+            axes.set_xscale("log", base=2)
+            axes.set_xticks(numbers, [str(number) for number in numbers])
+            axes.minorticks_off()
+            axes.set_xlabel(column, fontsize=9)
+            axes.set_title(f"{name}, {encoder}", fontsize=9)
+            axes.tick_params(colors=GRAY, labelsize=9)
+            axes.spines[["top", "right"]].set_visible(False)
+            axes.patch.set_alpha(0.0)
+        pair[0].set_ylabel("gain in MAP@R", fontsize=9)
+    handles = panels[0, 0].get_legend_handles_labels()
+    figure.legend(*handles, loc="outside upper center", ncols=3, frameon=False, fontsize=9)
+    return figure
+
+
 def map_against_bytes() -> Figure:
     """The MAP@R of each way to store embeddings against the bytes that the search reads."""
     tables: dict[str, list[dict[str, str]]] = {}
@@ -536,6 +667,9 @@ FIGURES = {
     "losses_compared": losses_compared,
     "times_of_losses": times_of_losses,
     "ladder_of_sets": ladder_of_sets,
+    "atlas_map": atlas_map,
+    "atlas_gains": atlas_gains,
+    "atlas_few": atlas_few,
     "map_against_bytes": map_against_bytes,
     "products": products,
     "rungs": rungs,

@@ -149,6 +149,31 @@ def test_the_bench_of_embeddings_scores_classes_that_were_not_learned(tmp_path):
     assert (plain[0], plain[3]) == ("| without a learner", "- |")
 
 
+def test_the_atlas_goes_on_where_it_stopped(tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(BENCH)
+    bench = module("atlas")
+    monkeypatch.setattr(bench, "FORMS", (bench.NONE, "RCA"))
+    monkeypatch.setattr(bench, "CLOSED", {"RCA": bench.CLOSED["RCA"]})
+    rng = np.random.default_rng(0)
+    labels = np.arange(48) % 8
+    rows = rng.normal(size=(8, 3))[labels] + 0.3 * rng.normal(size=(48, 3))
+    lines = ["a,b,c,label", *(f"{a:.3f},{b:.3f},{c:.3f},kind {k}" for (a, b, c), k in zip(rows, labels, strict=True))]
+    (tmp_path / "small.csv").write_text("\n".join(lines))
+    given = [str(tmp_path / "small.csv"), "--out", str(tmp_path), "--few-splits", "0", "--write", str(tmp_path)]
+    for splits in (1, 2):
+        monkeypatch.setattr(sys, "argv", ["atlas.py", *given, "--splits", str(splits)])
+        bench.main()
+    cells = [bench.cell_of(line) for line in bench.read_cells(tmp_path)]
+    assert len(cells) == len(set(cells)) == 2 * 2 * (len(bench.FORMS) + 1)  # of encoders and splits
+    assert [cell.split for cell in cells] == 6 * [0] + 6 * [1]
+    part = bench.divided(bench.Features("small", "rows", rows, labels), 0)
+    assert not set(part.known) & set(part.unseen)
+    header, *table = (tmp_path / "atlas.csv").read_text().splitlines()
+    assert header.endswith("none,RCA,RCA ±")
+    assert len(table) == 2
+
+
 def test_the_bench_of_unseen_classes_goes_on_where_it_stopped(tmp_path, capsys, monkeypatch):
     bench = module("unseen_classes")
     rng = np.random.default_rng(0)
