@@ -28,14 +28,17 @@ from nearfar.deep.networks.weights import TrunkError
 from nearfar.deep.objective.terms import SetTerm
 from nearfar.deep.proxies.class_proxies import NeighborProxyLoss
 from nearfar.models import load_embedder
+from nearfar.models.embedded import embed_source
 from nearfar.train import (
     TrainConfig,
     TrainError,
     Watcher,
     embed_run,
+    estimator,
     evaluate_run,
     network,
     open_run,
+    scoring,
     train,
 )
 from nearfar.train import settle as settling
@@ -108,7 +111,7 @@ def test_a_run_writes_its_folder(tmp_path, small) -> None:
     assert "objective.terms.1.proxies" in weights(run.folder)
 
 
-def test_the_test_split_is_scored_at_the_end(tmp_path, small) -> None:
+def test_the_test_split_is_scored_at_the_end(tmp_path, small, monkeypatch) -> None:
     run = train(small(validation=0.4, epochs=1), tmp_path / "run", progress=False)
     result = evaluate_run(run, clustering=False)
     saved = json.loads((run.folder / "scores.json").read_text())
@@ -125,6 +128,22 @@ def test_the_test_split_is_scored_at_the_end(tmp_path, small) -> None:
         assert arrays["classes"].tolist() == ["5", "6", "7", "8", "9"]
         assert len(arrays["names"]) == len(arrays["labels"])
     assert result.raw.recall_at[1] == pytest.approx(0.99, abs=0.003)  # of the pixels
+    # the stored embeddings are those of the same network and items, and not computed again
+    computed = Mock(side_effect=embed)
+    monkeypatch.setattr(scoring, "embed", computed)
+    monkeypatch.setattr(estimator, "embed", computed)
+    assert evaluate_run(run.folder, clustering=False).scores == result.scores
+    rows = embed_source(run.folder).rows
+    assert computed.call_count == 0
+    assert np.array_equal(rows, np.load(run.folder / "test.npz")["embeddings"])
+    with monkeypatch.context() as changed:
+        changed.setattr(scoring, "digest_of_items", lambda items: "other items")
+        assert embed_source(run.folder).rows == pytest.approx(rows)
+    (run.folder / "test.npz").write_bytes(b"no archive")
+    evaluate_run(run.folder, clustering=False)
+    assert computed.call_count == 2
+    assert embed_source(run.folder).rows == pytest.approx(rows)
+    assert computed.call_count == 2
 
 
 @pytest.mark.slow

@@ -179,13 +179,28 @@ def embed_source(
         dataset, gallery = _items_to_embed(source, selection, learned, model, listed=not labeled, apart=apart)
         if selection.data is not None:
             dataset, gallery = _with_levels(model, selection, dataset, gallery)
-        rows = np.asarray(model.embed(dataset))
-        gallery_rows = None if gallery is None else np.asarray(model.embed(gallery))
+        saved = None if selection.data is not None else _saved_test(source, model, dataset, gallery)
+        if saved is None:
+            rows = np.asarray(model.embed(dataset))
+            gallery_rows = None if gallery is None else np.asarray(model.embed(gallery))
+        else:
+            rows = saved[""]
+            gallery_rows = saved.get("gallery_")
     if gallery is not None:
         dataset, gallery = same_classes(dataset, gallery)
     products_by = None if selection.group_by is None else selection.group_score
     distance = distance_of(source, dataset, selection.distance, model)
     return Embedded(dataset, rows, distance, model, gallery, gallery_rows, products_by)
+
+
+def _saved_test(source: Path, model: Model, dataset: Dataset, gallery: Dataset | None) -> dict[str, AnyArray] | None:
+    """Return the embeddings of the test of a run that the run has stored, if they are still those of its items."""
+    network = getattr(model, "network_", None)
+    if network is None or kind_of(source) is not SourceKind.RUN:
+        return None
+    from ..train.scoring import saved_test  # for start-up time: it loads PyTorch
+
+    return saved_test(source, network, dataset, gallery)
 
 
 def _with_levels(

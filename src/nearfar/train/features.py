@@ -220,9 +220,9 @@ def cached_features(
     They are computed once for the same items, trunk and resizing, and stored in the cache. If it cannot be used, they
     are computed again.
     """
-    network = _digest_of_network(embedder.trunk) + _digest_of_network(embedder.scale)
+    network = digest_of_network(embedder.trunk) + digest_of_network(embedder.scale)
     sizes: dict[str, Any] = {"image_size": image_size, "resize": resize, "resizing": resizing}
-    key = "-".join((_digest_of_items(dataset), network, str(sizes), DECODING))
+    key = "-".join((digest_of_items(dataset), network, str(sizes), DECODING))
     name = f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.npy"
     rows = _stored(name, len(dataset))
     if rows is None:
@@ -262,7 +262,12 @@ def all_rows(dataset: Dataset) -> NDArray[Any]:
     return np.stack([dataset.read(i) for i in range(len(dataset))]) if dataset.array is None else dataset.array
 
 
-def _digest_of_items(dataset: Dataset) -> str:
+def are_recognized(dataset: Dataset) -> bool:
+    """Return whether `digest_of_items` changes with the items, and not only with their names."""
+    return dataset.array is not None or None not in list(_stamps(dataset))
+
+
+def digest_of_items(dataset: Dataset) -> str:
     """Return a digest of the items of a data set: of their values, or of the names, sizes and dates of files."""
     digest = hashlib.sha256("\n".join((dataset.name, *dataset.names)).encode(errors="surrogateescape"))
     if dataset.array is not None:
@@ -288,13 +293,14 @@ def _stamps(dataset: Dataset) -> Iterator[Any]:
         while isinstance(read, TurnedReader):  # the names of items include their turns
             read, place = unwrapped(read.read, place % read.n)
         if not isinstance(read, ImageReader):
+            yield None  # a reader of a user, who may change what it reads
             continue
         found = file_behind(read.files, read.paths[place]).stat()
         box = None if read.boxes is None else read.boxes[place]
         yield read.channels, read.size, read.invert, found.st_size, found.st_mtime_ns, box
 
 
-def _digest_of_network(module: nn.Module) -> str:
+def digest_of_network(module: nn.Module) -> str:
     """Return a digest of a network: its layers with their settings, the code of their classes, and their weights."""
     layers = re.sub(r" at 0x[0-9a-f]+", "", repr(module))
     digest = hashlib.sha256(f"{type(module).__qualname__} {layers}".encode())

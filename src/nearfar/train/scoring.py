@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import math
 import os
+import zipfile
 from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
@@ -19,7 +21,7 @@ from ..data import Dataset, Task
 from ..data.checks.columns import scale_warning
 from ..data.checks.shared_images import remark_shared
 from ..data.dataset import images_once, some, unwrapped
-from ..data.decode import read_square
+from ..data.decode import DECODING, read_square
 from ..data.readers.arrays import arrays_of_class_labels
 from ..data.sounds import PieceReader, in_pieces
 from ..deep.networks.embedder import Embedder
@@ -49,7 +51,17 @@ from .checkpoint import (
     shape_of,
 )
 from .config import TrainConfig, TrainError
-from .features import Floats, all_rows, cached_features, embed, encode, sizes_of
+from .features import (
+    Floats,
+    all_rows,
+    are_recognized,
+    cached_features,
+    digest_of_items,
+    digest_of_network,
+    embed,
+    encode,
+    sizes_of,
+)
 from .loading import FLAT_TRUNKS, build_embedder, folder_and_config, network_config
 from .metric import whitened, whitening_note
 from .pairs import embed_texts, scores_both_ways, text_set
@@ -263,7 +275,9 @@ def evaluate_run(
     sets = {"": task.test} | ({} if task.gallery is None else {"gallery_": task.gallery})
     metric = embedder.metric
     is_frozen = str(about.get("kept", "")).startswith("frozen")
-    embedded = _without_metric(embedder, sets, network_config(config, about), is_frozen=is_frozen)
+    made_of = _made_of(embedder, sets, config)
+    known = None if isinstance(metric, Whiten) else _saved_rows(folder, made_of, sets)
+    embedded = known or _without_metric(embedder, sets, network_config(config, about), is_frozen=is_frozen)
     without = None
     if isinstance(metric, Whiten):
         without = _score(embedded, sets, **how)
@@ -305,7 +319,7 @@ def evaluate_run(
         by_class=scores_by_class(found, task.test.labels, task.test.classes),
         kept=folder.kept_sentence if which == "best" else "",
     )
-    _write_arrays(folder.path / "test.npz", embedded, sets)
+    _write_arrays(folder.path / "test.npz", embedded, sets, made_of)
     write_json(folder.path / "scores.json", _content(result, split, _checkpoint_note(about, which), config))
     return result
 
@@ -323,6 +337,44 @@ def _without_metric(
         return {prefix: embed(embedder, items, **sizes) for prefix, items in sets.items()}
     finally:
         embedder.metric = metric  # because a `Run` keeps its network
+
+
+def _made_of(embedder: Embedder, sets: Mapping[str, Dataset], config: TrainConfig) -> str:
+    """Return a digest of a network, of the items that it embeds and of how they are read; "" if readers are unknown.
+
+    `test.npz` holds it beside the embeddings, which are not computed again as long as it is the same.
+    """
+    if not all(map(are_recognized, sets.values())):
+        return ""
+    items = [f"{prefix}{digest_of_items(dataset)}" for prefix, dataset in sorted(sets.items())]
+    sizes = {name: value for name, value in sizes_of(config).items() if name != "workers"}
+    parts = (digest_of_network(embedder), *items, str(sizes), DECODING, torch.__version__)
+    return hashlib.sha256("-".join(parts).encode()).hexdigest()
+
+
+def _saved_rows(folder: RunFolder, made_of: str, sets: Mapping[str, Dataset]) -> dict[str, Floats] | None:
+    """Return the embeddings of sets in the `test.npz` of a run; None if they are missing, or made of something else."""
+    try:
+        with np.load(folder.path / "test.npz", allow_pickle=False) as arrays:
+            if not made_of or str(arrays["made_of"]) != made_of:
+                return None
+            found: dict[str, Floats] = {prefix: arrays[f"{prefix}embeddings"] for prefix in sets}
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        return None
+    sound = all(rows.ndim == 2 and len(rows) == len(sets[prefix]) for prefix, rows in found.items())
+    return found if sound else None
+
+
+def saved_test(run: Path, embedder: Embedder, test: Dataset, gallery: Dataset | None) -> dict[str, Floats] | None:
+    """Return the embeddings of the test of a run, and of its gallery ("gallery_"), that `evaluate_run` has stored.
+
+    None if there are none, or if the network, the items or how they are read have changed since.
+    """
+    folder, config = folder_and_config(run)
+    if config.text_trunk is not None:
+        return None
+    sets = {"": test} | ({} if gallery is None else {"gallery_": gallery})
+    return _saved_rows(folder, _made_of(embedder, sets, config), sets)
 
 
 def _counts_of_relevance(test: Dataset) -> list[str]:
@@ -467,8 +519,8 @@ def _score_queries(rows: dict[str, Floats], sets: dict[str, Dataset], **how: Any
     return with_relevance(scores, sets[""], rows[""], searched), found
 
 
-def _write_arrays(path: Path, embedded: dict[str, Floats], sets: dict[str, Dataset]) -> None:
-    arrays: dict[str, Any] = {}
+def _write_arrays(path: Path, embedded: dict[str, Floats], sets: dict[str, Dataset], made_of: str = "") -> None:
+    arrays: dict[str, Any] = {"made_of": np.array(made_of)}
     for prefix, items in sets.items():
         arrays |= {f"{prefix}embeddings": embedded[prefix], f"{prefix}labels": items.labels}
         texts: dict[str, Any] = {"classes": items.classes, "names": items.names}
