@@ -36,11 +36,13 @@ def value_and_sample_losses(term, x, y, **ref):
 
 
 def labels_of_all_kinds(y, ref_y):
-    """Return labels and those of references: classes, a relation matrix and label sets, without and with references."""
+    """Return labels and those of references: classes, relations, degrees of similarity, label sets; with references."""
     sets = [LabelSets.of([[c] if c >= 0 else [] for c in part.tolist()], num_classes=CLASSES) for part in (y, ref_y)]
+    degrees = torch.rand(len(y), len(y), dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     return {
         "classes": (y, {}),
         "relation": (relation(y, y), {}),
+        "degrees": (torch.where(relation(y, y) < 0, -1.0, degrees), {}),
         "sets": (sets[0], {}),
         "reference": (y, {"ref_labels": ref_y}),
         "relation to a reference": (relation(y, ref_y), {"ref_labels": ref_y}),
@@ -66,6 +68,7 @@ def test_the_mean_of_sample_losses_is_the_value_or_there_are_none(method):
         (other,) = torch.autograd.grad(losses.mean(), x)
         torch.testing.assert_close(one, other)
     assert ("classes" in with_losses) == (method in WITH_LOSSES)
+    assert ("degrees" in with_losses) == (method.name == "GeneralizedContrastiveLoss")
 
 
 @pytest.mark.parametrize("name", [*ADDS, "VICRegLoss", "NPairLoss"])

@@ -100,26 +100,37 @@ class GeneralizedContrastiveLoss(RowLoss):
             raise ValueError(f'GeneralizedContrastiveLoss: similarity="pooled" {why}')
         return super().comparison(batch)
 
-    def local_value(self, batch: Batch) -> Tensor:
-        graded = self.similarity == "pooled" or (isinstance(batch.y, Tensor) and batch.y.ndim == 2)
-        return self._graded(batch) if graded else super().local_value(batch)
+    def _has_degrees(self, batch: Batch) -> bool:
+        return self.similarity == "pooled" or (isinstance(batch.y, Tensor) and batch.y.ndim == 2)
 
-    def _graded(self, batch: Batch) -> Tensor:
-        comparison = self.comparison(batch)
-        c = comparison.prepared()
+    def compare(self, batch: Batch) -> Tensor:
+        if not self._has_degrees(batch):
+            return super().compare(batch)
+        sums, pairs = self._of_degrees(batch)
+        # one mean over all pairs of all processes, not a mean of means
+        return sums.sum() / distributed.total(pairs.sum()).clamp_min(1)
+
+    def compare_samples(self, batch: Batch) -> Tensor:
+        if not self._has_degrees(batch):
+            return super().compare_samples(batch)
+        sums, pairs = self._of_degrees(batch)
+        return sums * (len(batch.x) / distributed.total(pairs.sum()).clamp_min(1))
+
+    def _of_degrees(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return the sum of the terms of each anchor of this process and the number of its known pairs, (n,) each."""
+        c = self.comparison(batch).prepared()
 
         def one(x: Tensor, ref: Tensor, lo: int, hi: int) -> tuple[Tensor, Tensor]:
             # d, g and known are (b, m); unknown pairs add 0 and are not counted
             d = dissimilarity(x[lo:hi], ref, self.distance)
             g, known = self._graded_similarity(batch, lo, hi, c.is_self)
             terms = generalized_contrastive(d, g.to(d.dtype), self.margin, self.form)
-            return torch.where(known, terms, 0.0).sum(), known.sum().to(d.dtype)
+            return torch.where(known, terms, 0.0).sum(1), known.sum(1).to(d.dtype)
 
         blocks = spans(c.anchors, len(c.ref), self.block, c.x.device)
         parts = [recomputed(one, c.x, c.ref, lo, hi) for lo, hi in blocks]
-        num = sum((num for num, _ in parts), batch.x.sum() * 0)
-        # one mean over all pairs of all processes, not a mean of means
-        return num / distributed.total(sum((den for _, den in parts), batch.x.new_zeros(()))).clamp_min(1)
+        none = c.x[:0, 0]
+        return torch.cat([none, *(sums for sums, _ in parts)]), torch.cat([none, *(pairs for _, pairs in parts)])
 
     def _graded_similarity(self, batch: Batch, lo: int, hi: int, is_self: bool) -> tuple[Tensor, Tensor]:
         """Return g of a block of anchors and where it is known, both (b, m)."""
