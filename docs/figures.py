@@ -432,6 +432,8 @@ def ladder_of_sets() -> Figure:
         marked = {"color": color} if mark == "x" else {"edgecolors": color, "facecolors": face}
         left.scatter(*zip(*known, strict=True), s=size, marker=mark, linewidths=1.6, label=name, zorder=2, **marked)
     for place, row in enumerate(rows):
+        if not row["default - plain loop"]:  # the loop was not run
+            continue
         half = float(row["default - plain loop ±"] or 0)
         mean = float(row["default - plain loop"])
         right.errorbar(mean, place, xerr=half or None, fmt="o", color=COLORS[0], markersize=5, elinewidth=2)
