@@ -34,6 +34,7 @@ def test_pairs_of_points_are_pairs_of_rows(learner):
     assert threshold == pytest.approx(by_rows.threshold_)
 
 
+@pytest.mark.filterwarnings("ignore:SCML. Newton's method stopped")
 def test_points_may_be_lists_and_objects():
     expected = GMML().fit(POINTS, TOLD)
     for points in (POINTS.tolist(), [*POINTS], POINTS.astype(object)):
@@ -118,6 +119,7 @@ def test_quadruplets_of_equal_points_are_those_of_equal_rows():
     assert_allclose(by_points.components_, by_rows.components_, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore:SCML. Newton's method stopped")
 def test_triplets_and_quadruplets_of_points():
     triplets = np.array([[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11], [1, 3, 12]])
     a = SCML(n_basis=8, max_iter=20, random_state=0).fit(X[triplets])
@@ -142,6 +144,7 @@ def test_score_of_rows_is_that_of_the_nearest_other_row():
         learner.score(X, Y[:-1])
 
 
+@pytest.mark.filterwarnings("ignore:NCA. L-BFGS stopped after 5")
 def test_searches_work_on_pairs_and_on_rows():
     scores = cross_val_score(GMML(), POINTS, TOLD, cv=3)
     assert scores.shape == (3,)
