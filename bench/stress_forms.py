@@ -3,6 +3,7 @@
     python bench/stress_forms.py                              four tables of scikit-learn
     python bench/stress_forms.py --data FOLDER                and every CSV table of FOLDER (class last)
     python bench/stress_forms.py --learners LFDA "RCA(shrinkage=0.1)"
+    python bench/stress_forms.py --rows 150                   fewer rows where columns of noise or copies are added
     python bench/stress_forms.py --quick                      a smoke run on one small table
 
 Forms of each table: 150 rows; 400 rows with as many columns of noise as columns; and 400 rows with a noisy copy of each
@@ -41,6 +42,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="folder of CSV tables (also .gz) with a header")
     parser.add_argument("--label", help="the label's column; default: the last")
     parser.add_argument("--learners", nargs="+", help="learners with settings; default: all from labels or pairs")
+    parser.add_argument("--rows", type=int, default=400, help="rows of the forms with more columns")
     parser.add_argument("--seconds", type=float, default=12, help="CPU seconds for a learner on a form")
     parser.add_argument("--quick", action="store_true", help="a smoke run on one small table")
     arguments = parser.parse_args()
@@ -53,7 +55,7 @@ def main() -> None:
         learners = learners[:2]
     found: dict[str, dict[str, float]] = {learner: {} for learner in learners}
     for table, rows in tables(arguments).items():
-        for form, (X, y) in forms(*rows).items():
+        for form, (X, y) in forms(*rows, arguments.rows).items():
             parts = [*folds(X, y)]
             plain = float(np.mean([score(None, *part) for part in parts]))
             for learner, gains in found.items():
@@ -74,13 +76,13 @@ def as_table(found: dict[str, dict[str, float]]) -> str:
     return "\n".join(lines)
 
 
-def forms(X: np.ndarray, y: np.ndarray) -> dict[str, Table]:
-    """The stress forms of a table."""
+def forms(X: np.ndarray, y: np.ndarray, rows: int = 400) -> dict[str, Table]:
+    """The stress forms of a table; those with more columns have at most so many rows."""
     X = np.asarray(X, dtype=float)
     X = X[:, X.std(axis=0) > 0]
     rng = np.random.default_rng(0)
     found = {"150 rows": drawn(X, y, 150, rng)}
-    A, a = drawn(X, y, 400, rng)
+    A, a = drawn(X, y, rows, rng)
     S = StandardScaler().fit_transform(A)
     d = S.shape[1]
     found["noise"] = (np.c_[S, rng.normal(size=S.shape)], a)

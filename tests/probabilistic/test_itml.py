@@ -468,6 +468,7 @@ def test_bad_online_settings(settings, word):
 
 
 @pytest.mark.parametrize("settings", [{}, {"prior": "covariance", "gamma": 1.0}])
+@pytest.mark.filterwarnings("ignore:ITML. the covariance is singular")
 def test_a_warm_start_leads_to_the_same_optimum(settings):
     X, y = data(200, 6)
     settings = {"bounds": (2.0, 20.0), "random_state": 0, **settings}

@@ -38,6 +38,7 @@ def test_gradient_equals_differences(neighbors):
     assert_allclose(F.sums(gamma, "log")[1] @ direction, expected, rtol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:LDM. L-BFGS stopped after 2")
 def test_too_many_neighbors_are_told_by_the_name_of_the_setting():
     X, y, _ = problem()
     with pytest.warns(UserWarning, match="neighbors=50 is more than there are; each row has at most"):

@@ -183,6 +183,7 @@ def test_quadruplets_travel_through_pipelines_and_into_folds():
 
 
 @pytest.mark.parametrize("settings", [{}, {"prior": "covariance", "gamma": 100.0}])
+@pytest.mark.filterwarnings("ignore:LSML. the covariance is singular")
 def test_a_warm_start_leads_to_the_same_optimum(settings):
     X, y = data(200, 6)
     cold = LSML(random_state=0, **settings).fit(X, y)

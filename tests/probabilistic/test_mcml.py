@@ -199,6 +199,7 @@ def test_a_certificate_does_not_outlive_its_fit():
     assert not hasattr(learner, "kkt_")
 
 
+@pytest.mark.filterwarnings("ignore:MCML. the search stopped after 5")
 def test_no_scatter_within_classes_is_told():
     X, y = data(12, 20)
     with pytest.warns(UserWarning, match="within-class scatter"):

@@ -418,6 +418,7 @@ def test_fast_gradient_equals_differences(kind):
     assert_allclose(np.vdot(G, direction), expected, rtol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:.*L-BFGS stopped after 2")
 @pytest.mark.parametrize("learner", [FastNCA, KernelFastNCA])
 def test_more_neighbors_than_there_are_is_told(learner):
     X, y = data(30)
@@ -550,6 +551,7 @@ STARTING = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:NCA. Adam stopped after 5")
 @pytest.mark.parametrize("learner", [*STARTING[:4], KernelNCA(kernel="linear", reg=0)], ids=repr)
 @pytest.mark.parametrize("unit", [30.0, 1e4])
 def test_a_search_leaves_a_start_where_rows_are_far_apart(learner, unit):
@@ -562,6 +564,7 @@ def test_a_search_leaves_a_start_where_rows_are_far_apart(learner, unit):
     assert np.abs(d / d.max() - plain / plain.max()).max() > 0.1
 
 
+@pytest.mark.filterwarnings("ignore:NCA. Adam stopped after 5")
 @pytest.mark.parametrize("learner", STARTING, ids=repr)
 def test_a_search_that_stays_at_its_start_says_so_and_has_not_converged(learner, monkeypatch):
     A, a = load_wine(return_X_y=True)

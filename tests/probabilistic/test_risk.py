@@ -229,6 +229,7 @@ def test_ldml_of_few_components_is_better_than_cutting():
     assert full.objective_ < few.objective_ <= R(full.components_[:1], full.b_).value
 
 
+@pytest.mark.filterwarnings("ignore:LDML. L-BFGS stopped after 5")
 def test_pairs_of_one_kind_are_told():
     X, *_ = problem()
     for label in (1, -1):
