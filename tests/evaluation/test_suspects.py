@@ -20,6 +20,7 @@ from nearfar.evaluation.suspects import (
     VOTE_TEMPERATURE,
     stratified_folds,
 )
+import nearfar
 from nearfar.index.paths import relative_path
 from nearfar.numerics.whitening import discriminant_whitening
 from nearfar.workflows.suspecting import suspects as find_suspects
@@ -370,3 +371,11 @@ def test_more_suspects_than_wrong_labels_explain_are_remarked_on(tmp_path):
     labels[:2] = 1
     np.savez(tmp_path / "apart.npz", embeddings=apart, labels=labels)
     assert "so many" not in find_suspects(tmp_path / "apart.npz")
+
+
+def test_the_function_takes_data_beside_a_learner(tmp_path):
+    rows = np.random.default_rng(0).normal(size=(30, 3))
+    labels = np.arange(30) % 3
+    nearfar.CovarianceMetric().fit(rows).save(tmp_path / "metric.safetensors")
+    np.savez(tmp_path / "rows.npz", x=rows, y=labels)
+    assert "of 30 items are probably of another class" in find_suspects(tmp_path / "metric.safetensors", tmp_path / "rows.npz")

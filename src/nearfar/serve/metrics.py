@@ -40,8 +40,8 @@ class Metrics:
             for path, total in sorted(self._seconds.items()):
                 count = sum(n for (other, _), n in self._count.items() if other == path)
                 within = 0
-                for number, bucket in enumerate(BUCKETS):
-                    within += self._first[path, number]
+                for place, bucket in enumerate(BUCKETS):
+                    within += self._first[path, place]
                     lines.append(f'nearfar_request_seconds_bucket{{path="{path}",le="{bucket:g}"}} {within}')
                 lines.append(f'nearfar_request_seconds_bucket{{path="{path}",le="+Inf"}} {count}')
                 lines.append(f'nearfar_request_seconds_sum{{path="{path}"}} {total:.6f}')

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..data.items import left_out
+from ..data.located import local_source
 from ..evaluation import hard_negatives
 from ..evaluation import pairs_across as nearest_across
 from ..evaluation import suspects as suspects_among
@@ -17,7 +19,7 @@ from ..io.atomic_files import atomic_write
 from ..io.cells import read_by_name, write_table
 from ..io.sources import SourceKind, kind_of
 from ..labels import narrow_texts
-from ..models.embedded import embed_source, refuse_data
+from ..models.embedded import Selection, embed_source, refuse_data
 from ..quoting import count_of, quoted, significant
 from .collected import Collected, collect
 
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from ..data import Dataset
     from ..data.located import Named
     from ..evaluation import HardNegatives, Suspects
-    from ..models.embedded import Selection
     from ..numerics.types import AnyArray
 
 COLUMNS = ("name", "label", "suggested", "doubt", "decision")
@@ -54,7 +55,7 @@ def suspects(
     ----------
     source : str or Path
         A file of embeddings, an index, a run or a learner.
-    data : str, optional
+    data : str, path, or datasets.Dataset, optional
         The items to check, with a run or a learner.
     out : Path, optional
         The file to write.
@@ -64,6 +65,9 @@ def suspects(
         As for `nearfar suspects`.
     """
     source = Path(source)
+    if data is not None:
+        data = local_source(data)
+        selection = replace(selection or Selection(), data=data, seen_too=True)
     if decided is not None:
         assert out is not None
         collected = collect(source, data, selection, distance=distance)
