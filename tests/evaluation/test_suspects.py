@@ -378,4 +378,6 @@ def test_the_function_takes_data_beside_a_learner(tmp_path):
     labels = np.arange(30) % 3
     nearfar.CovarianceMetric().fit(rows).save(tmp_path / "metric.safetensors")
     np.savez(tmp_path / "rows.npz", x=rows, y=labels)
-    assert "of 30 items are probably of another class" in find_suspects(tmp_path / "metric.safetensors", tmp_path / "rows.npz")
+    assert "of 30 items are probably of another class" in find_suspects(
+        tmp_path / "metric.safetensors", tmp_path / "rows.npz"
+    )
