@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import nearfar
 from nearfar.data import open_dataset
 from nearfar.evaluation import hard_negatives, pairs_across, suspects
 from nearfar.evaluation.suspects import (
@@ -20,7 +21,6 @@ from nearfar.evaluation.suspects import (
     VOTE_TEMPERATURE,
     stratified_folds,
 )
-import nearfar
 from nearfar.index.paths import relative_path
 from nearfar.numerics.whitening import discriminant_whitening
 from nearfar.workflows.suspecting import suspects as find_suspects
