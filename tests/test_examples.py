@@ -4,12 +4,14 @@ import ast
 import os
 import re
 import runpy
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from . import forking
+from .processes import run_in_processes
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 LIBRARIES = {  # examples of other people's loops, and the part of their library without which they do not run
@@ -19,24 +21,39 @@ LIBRARIES = {  # examples of other people's loops, and the part of their library
     "trainer_of_transformers": "transformers:Trainer",
 }
 OF_PROCESSES = ("distributed_data_parallel", "sharded_by_fsdp2", *LIBRARIES)
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
 QUICK = {"active_pairs", "imbalance", "stream_of_pairs", "uncertain_distances", "wrong_labels"}
 SCRIPTS = [
     pytest.param(path, id=path.stem, marks=() if path.stem in QUICK else pytest.mark.slow)
     for path in sorted(EXAMPLES.glob("*.py"))
+    if path.stem not in OF_PROCESSES
 ]
+
+
+@pytest.fixture(autouse=True)
+def small_and_offline(monkeypatch):
+    """Examples have one core, and ask no hub."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+def run_alone(path, folder):
+    """Run an example in a folder, and return the lines that it prints."""
+    doc = ast.get_docstring(ast.parse(path.read_text()))
+    assert doc, "its statement is on top"
+    assert f"python examples/{path.name}" in doc
+    environment = {**os.environ, "PYTHONWARNINGS": "error::UserWarning:__main__"}
+    ran = forking.run(path, cwd=folder, env=environment)
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    lines = ran.stdout.splitlines()
+    assert len(lines) >= 3
+    return lines
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", SCRIPTS)
 def test_example_runs_and_prints_its_result(path, tmp_path):
-    skip_without(path.stem)
-    doc = ast.get_docstring(ast.parse(path.read_text()))
-    assert doc, "its statement is on top"
-    assert f"python examples/{path.name}" in doc
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error::UserWarning:__main__"}
-    ran = forking.run(path, cwd=tmp_path, env=environment)
-    assert ran.returncode == 0, ran.stderr[-2000:]
-    assert len(ran.stdout.splitlines()) >= 3
+    run_alone(path, tmp_path)
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
@@ -65,19 +82,36 @@ def skip_without(name):
         pytest.skip(f"{module} cannot be loaded: {str(error).splitlines()[0]}")
 
 
+def run_as_torchrun(rank, world, path):
+    """Run a script in one of several processes, with the environment that torchrun gives it."""
+    os.environ |= {"LOCAL_WORLD_SIZE": str(world), "TORCHELASTIC_RUN_ID": "none"}
+    sys.argv = [path]
+    runpy.run_path(path, run_name="__main__")
+
+
+def run_together(path):
+    """Run an example in two processes, and return the lines that they print.
+
+    torchrun itself starts only one example: it starts Python for each process, and most of the time goes into imports.
+    """
+    if path.stem != OF_PROCESSES[0] and hasattr(os, "fork"):
+        library = LIBRARIES.get(path.stem, "torch").partition(":")[0]
+        return run_in_processes(run_as_torchrun, 2, str(path), imported=library).splitlines()
+    ran = forking.run(*TORCHRUN, path)
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    return ran.stdout.splitlines()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OF_PROCESSES)
-def test_two_processes_train_what_one_does(name):
+def test_two_processes_train_what_one_does(name, tmp_path):
     """The scripts print the first value, the length of its gradient, and the last value."""
     skip_without(name)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    several = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    path = EXAMPLES / f"{name}.py"
     said = []
-    for how in ([], several):
-        ran = forking.run(*how, EXAMPLES / f"{name}.py", env=environment)
-        assert ran.returncode == 0, ran.stderr[-2000:]
-        lines = [line.rpartition(": ") for line in ran.stdout.splitlines()]
-        said.append({what: float(number) for what, _, number in lines if "step" in what or "gradient" in what})
+    for lines in (run_alone(path, tmp_path), run_together(path)):
+        parts = [line.rpartition(": ") for line in lines]
+        said.append({what: float(number) for what, _, number in parts if "step" in what or "gradient" in what})
     assert len(said[0]) == 3
     assert said[1] == pytest.approx(said[0], rel=1e-3)
 
