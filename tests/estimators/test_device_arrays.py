@@ -22,6 +22,7 @@ from tests.learners import LEARNERS, data, distances, fit, fitted, make
 xp = pytest.importorskip("array_api_strict", reason="an implementation of the array API standard")
 LFDA = next(method for method in LEARNERS if method.name == "LFDA")
 ON_DEVICES = [*CASES, (LFDA, {}), (LFDA, {"embedding_type": "orthonormalized"}), (LFDA, {"shrinkage": 0.1})]
+OF_LABELS = [(method, given) for method, given in ON_DEVICES if method is LFDA or make(method)._labels_read]
 OTHERS = [method for method in LEARNERS if method not in [closed for closed, _ in ON_DEVICES]]
 LINEAR = [method for method in LEARNERS if type(make(method)).transform is Mahalanobis.transform]
 SETTINGS_OF_ROWS = [
@@ -66,6 +67,28 @@ def test_fewer_rows_than_features_and_single_precision(name: str) -> None:
     assert found.components_.dtype == np.float32
     here = distances(wanted, X)
     assert_allclose(distances(found, X), here, rtol=1e-4, atol=1e-4 * here.max())
+
+
+@pytest.mark.parametrize("placed", [torch.asarray, elsewhere])
+@pytest.mark.parametrize(("method", "settings"), OF_LABELS, ids=ids)
+def test_labels_of_other_shapes_are_refused_as_those_of_numpy(method: Method, settings: Any, placed: Any) -> None:
+    X, y = data(40)
+    # with InformationGeometryMetric, several columns may be targets
+    for labels in (y[:30], np.eye(10)[y])[: 1 if method.name == "InformationGeometryMetric" else 2]:
+        messages = []
+        for rows, answers in ((X, labels), (placed(X), placed(labels))):
+            with pytest.raises(ValueError, match=f"^{method.name}: ") as caught:
+                make(method, **settings).fit(rows, answers)
+            messages.append(str(caught.value))
+        assert messages[0] == messages[1]
+
+
+def test_sparse_tensors_are_refused_in_one_line() -> None:
+    X, y = data(40)
+    rows = torch.asarray(X).to_sparse()
+    for name in ("LFDA", "GMML", "NCA"):
+        with pytest.raises(ValueError, match=rf"^{name}: X must be dense; .* pass X.to_dense\(\)$"):
+            getattr(nearfar, name)().fit(rows, y)
 
 
 @pytest.mark.parametrize("method", LINEAR, ids=lambda method: method.name)

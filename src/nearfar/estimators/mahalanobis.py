@@ -10,7 +10,7 @@ import numpy as np
 from scipy.sparse import issparse
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
 from .. import settings
 from ..fit_warnings import nameless, warn
@@ -270,7 +270,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         return self._checked_rows(device_arrays.require_host(X), y, reset, least)
 
     def _rows_on_device(self, X: Any, y: AnyArray | None, reset: bool, least: int) -> Any:
-        """Return checked rows that stay on their device, and y unchanged."""
+        """Return checked rows that stay on their device, and checked labels."""
         rows = device_arrays.checked_rows(X, least, None if reset else int(self.n_features_in_))
         if reset:
             self.n_features_in_ = rows.shape[1]
@@ -278,6 +278,8 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
                 del self.feature_names_in_
         if y is None:
             return rows
+        y = column_or_1d(y, warn=True)
+        check_consistent_length(rows, y)
         return rows, y
 
     def _checked_rows(self, X: AnyArray, y: AnyArray | None, reset: bool, least: int) -> Any:

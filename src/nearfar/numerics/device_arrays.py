@@ -49,16 +49,23 @@ def to_host(X: Any) -> AnyArray:
     return np.from_dlpack(X, device="cpu")
 
 
+def require_dense(X: Any) -> None:
+    """Raise a ValueError if X is a sparse tensor of PyTorch."""
+    if is_tensor(X) and str(X.layout) != "torch.strided":
+        raise ValueError(f"X must be dense; got a tensor of layout {X.layout}; pass X.to_dense()")
+
+
 def require_host(X: Any) -> Any:
     """Return an array of NumPy for one in the memory of the CPU, and anything but device arrays unchanged.
 
     Raises
     ------
     ValueError
-        X is on another device.
+        X is on another device, or a sparse tensor.
     """
     if not is_device_array(X):
         return X
+    require_dense(X)
     try:
         if is_tensor(X):
             X = X.detach()
@@ -130,8 +137,9 @@ def checked_rows(X: Any, least: int, features: int | None = None) -> Any:
     Raises
     ------
     ValueError
-        X is no table of finite real numbers of this shape.
+        X is no dense table of finite real numbers of this shape.
     """
+    require_dense(X)
     xp = namespace_of(X)
     if is_tensor(X):
         X = X.detach()
