@@ -4,13 +4,14 @@
     python bench/learner_costs.py --only GMML LMNN      some of them
     python bench/learner_costs.py --seconds 20          CPU seconds after which a fit is ended
     python bench/learner_costs.py --only LMNN --sizes 16000x20 1000000x20
+    OMP_NUM_THREADS=2 python bench/learner_costs.py --wall    with two threads, in seconds of the clock
 
 Rows are drawn: ten classes, each a normal cloud whose center lies in ten of the features, so that classes overlap and
 half of the features are noise. Learners have their default settings, kernel forms whose default is more also 500
-landmarks. Each fit runs in a separate process, forked from one that has imported the library, on one thread. A number
-is the mean CPU time (user and system) of as many fits as take 0.2 s; MB what resident memory rose by at most with the
-largest rows that were fitted in time, the rows themselves left out. "-" is a fit that did not end in time, and larger
-ones are not tried then.
+landmarks. Each fit runs in a separate process, forked from one that has imported the library, on one thread unless
+OMP_NUM_THREADS is set. A number is the mean CPU time (user and system), or with `--wall` that of the clock, of as many
+fits as take 0.2 s; MB what resident memory rose by at most with the largest rows that were fitted in time, the rows
+themselves left out. "-" is a fit that did not end in time, and larger ones are not tried then.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), os.environ["OMP_NUM_THREADS"])
 
 import numpy as np
 from classical_worker import Fit, Result, about, forked, nearfar_learners
@@ -37,6 +39,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=(), help="nearfar's names of the learners to run")
     parser.add_argument("--seconds", type=int, default=60, help="CPU seconds for a fit")
     parser.add_argument("--sizes", nargs="+", default=SIZES, metavar="ROWSxFEATURES", help="more rows after fewer")
+    parser.add_argument("--wall", action="store_true", help="seconds of the clock, to compare numbers of threads")
     parser.add_argument("--memory", type=float, default=8.0, help="GB that a fit may ask for")
     args = parser.parse_args()
     print(about("nearfar"), flush=True)
@@ -44,6 +47,7 @@ def main() -> None:
     print("\n| learner | " + " | ".join(f"{n:,} x {d}" for n, d in sizes) + " | MB |")
     print("|---|" + "---:|" * (len(sizes) + 1), flush=True)
     task = {"seconds": args.seconds, "memory": args.memory, "folds": 0, "draws": 1, "given": False, "least": 0.2}
+    task["wall"] = args.wall
     drawn = [rows(n, d) for n, d in sizes]
     for name, fit in learners():
         if not args.only or name.split("(")[0] in args.only:

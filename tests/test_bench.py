@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -212,8 +213,18 @@ def test_results_with_the_former_name_of_a_row_are_read(tmp_path, name, key, old
 
 
 def test_the_costs_of_learners_are_measured_for_the_sizes_that_are_asked():
-    command = [sys.executable, str(BENCH / "learner_costs.py"), "--only", "GMML", "--sizes", "300x12", "600x12"]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    command = [
+        sys.executable,
+        str(BENCH / "learner_costs.py"),
+        "--only",
+        "GMML",
+        "--sizes",
+        "300x12",
+        "600x12",
+        "--wall",
+    ]
+    threads = os.environ | {"OMP_NUM_THREADS": "2"}
+    told = subprocess.run(command, capture_output=True, text=True, check=True, env=threads).stdout
     assert "| learner | 300 x 12 | 600 x 12 | MB |" in told
     cells = told.strip().splitlines()[-1].split("|")
     assert cells[1].strip() == "`GMML`"

@@ -142,6 +142,7 @@ def test_more_than_two_classes_by_loops():
     assert len(distances(learner, X)) == 45 * 44 // 2
 
 
+@pytest.mark.filterwarnings("ignore:IML. the metric and all distances are 0")
 def test_rows_in_a_small_unit_take_a_hint():
     X, y = data()
     with pytest.warns(ConvergenceWarning, match="median squared distance .* far above the bound 2: scale"):

@@ -401,6 +401,7 @@ def test_rca_whitens_its_chunklets():
     assert_allclose(metric(RCA(), moved, chunklets=chunklets), learner.get_mahalanobis_matrix(), rtol=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore:RCA. 20 of the chunklets have a single row")
 def test_rca_ignores_single_rows():
     chunklets = np.where(np.arange(60) < 40, Y, 100 + np.arange(60))
     alone = np.where(np.arange(60) < 40, Y, -1)
@@ -772,6 +773,7 @@ def test_gmml_refuses(settings, word):
         nearfar.GMML(**settings).fit(X, Y)
 
 
+@pytest.mark.filterwarnings("ignore:GMML. the similar scatter is nearly singular")
 def test_gmml_regularizes_singular_scatters():
     flat = np.c_[X, X[:, 0]]
     with pytest.raises(ValueError, match=r"^GMML: .*rank 4 of 5"):
@@ -1150,6 +1152,7 @@ def test_ratio_directions_of_pairs_are_the_fewest_that_keep_most_of_the_dissimil
     assert kept[p - 3] > 0.5
 
 
+@pytest.mark.filterwarnings("ignore:MMC. the similar scatter is singular")
 @pytest.mark.parametrize("n", [40, 60, 61])
 def test_classes_of_one_repeated_row_are_learned_from(n):
     y = np.arange(n) % 3
