@@ -147,6 +147,7 @@ def test_many_rows_are_learned_from_a_sample_of_anchors(monkeypatch):
     assert_allclose(shape[0], shape[1], atol=0.3 * np.abs(shape[0]).max())
 
 
+@pytest.mark.filterwarnings("ignore:LMNN. the search stopped after .* duality gap inf")
 def test_the_search_ends_soon_where_impostors_are_left_out(monkeypatch):
     """Without a bound no gap can close: it went on to the last of its steps."""
     X, y = rows(300, 4, 4)
