@@ -161,6 +161,14 @@ def test_names_that_lead_out_of_a_listing_are_refused(link, server, tmp_path):
     assert not list((tmp_path / "cache").rglob("*.txt"))
 
 
+def test_a_folder_without_a_slash_at_its_end_is_named(server):
+    server.pages["/photos"] = b"<!DOCTYPE html><a href=1.png>1.png</a>"
+    refused(
+        f"{server.address}/photos",
+        r"a web page came where .photos. was expected; .* a folder ends with a slash: .*/photos/$",
+    )
+
+
 def test_hostile_answers_are_one_line(server, monkeypatch):
     html = b"\n<!DOCTYPE html><p>Please log in"
     server.pages["/rows.csv"] = html

@@ -422,9 +422,10 @@ def _pour(source: Any, sink: IO[bytes], entry: Entry, file: Path, name: str) -> 
     size = 0
     while piece := source.read(PIECE):
         if size == 0 and piece.lstrip()[:20].lower().startswith(WEB_PAGE) and file.suffix not in (".html", ".htm"):
-            raise NotCopiedError(
-                f"{name}: a web page came where {quoted(file.name)} was expected; does it need a login?"
-            )
+            hint = "does it need a login?"
+            if not file.suffix:
+                hint += f" The address of a folder ends with a slash: {name}/"
+            raise NotCopiedError(f"{name}: a web page came where {quoted(file.name)} was expected; {hint}")
         size += len(piece)
         if size > most:
             told = "does not end" if entry.size is None else f"has more than the {entry.size:,} bytes that it states"

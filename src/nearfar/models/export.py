@@ -23,6 +23,7 @@ from ..fit_warnings import nameless
 from ..io.atomic_files import atomic_write
 from ..numerics.mel import SOUND_RATE
 from ..numerics.types import AnyArray
+from ..quoting import without_folders
 from .loading import load_embedder
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def export_run(
     about = read_about(RunFolder(Path(run)).checkpoint(which))
     shape = shape_of(about)
     config = network_config(TrainConfig.from_json(Path(run) / "config.json"), about)
-    notes: dict[str, Any] = {"distance": "cosine", "objective": config.objective, "data": config.data}
+    notes: dict[str, Any] = {"distance": "cosine", "objective": config.objective, "data": without_folders(config.data)}
     if len(shape) == 1 and "tokenizer" in about:
         files, cosine = _files_of_texts(embedder, about, Path(run), out, notes, int8=int8)
         _replace_export(out, files)
