@@ -3,6 +3,7 @@
 import json
 import re
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -218,8 +219,13 @@ def test_answers_without_an_end_are_given_up(server, monkeypatch, tmp_path):
     assert not list((tmp_path / "cache").rglob("*.part"))
 
 
-def test_a_copy_that_was_interrupted_continues(server):
+def test_a_copy_that_was_interrupted_continues(server, tmp_path):
+    def first_is_copied():
+        return any("1.txt" in log.read_text() for log in (tmp_path / "cache").rglob("copied.jsonl"))
+
     def dying(request):
+        while request.command == "GET" and not first_is_copied():
+            time.sleep(0.01)
         request.send_response(200)
         request.send_header("Content-Length", "1000")
         request.send_header("ETag", "1")
@@ -366,10 +372,10 @@ def test_names_of_which_one_is_a_folder_for_another_are_refused(server):
     refused(f"{server.address}/photos/", "'a', which is a file and a folder")
 
 
-def test_a_damaged_record_is_not_believed(server, tmp_path):
+def test_a_damaged_log_of_copies_is_not_believed(server, tmp_path):
     server.pages["/rows.csv"] = TABLE
     file = local_copy(f"{server.address}/rows.csv")
-    record = file.parent.parent / remote.RECORD
+    record = file.parent.parent / remote.LOG
     record.write_text(json.dumps(["", [1, "x"]]) + '\n{"cut')
     file.write_text("other")
     remote._copied.clear()

@@ -33,8 +33,8 @@ def local_source(source: Named) -> str:
     """Return the name or the local path of a source as text.
 
     What is at an address is copied into the folder `remote` of the cache, and a data set of Hugging Face is saved into
-    its folder `datasets`: once, and again only if it has changed. All that reads, records or opens the source again
-    then has files.
+    its folder `datasets`: once, and again only if it has changed. All that reads the source, names it or opens
+    it again then has files.
 
     Raises
     ------
@@ -68,7 +68,7 @@ def is_elsewhere(source: Any) -> bool:
 
 
 def refuse_remote(source: str) -> None:
-    """Raise a DataError if a recorded source is an address: records may be those of a stranger."""
+    """Raise a DataError if the file of a run or an index names an address: it may be a stranger's."""
     if is_remote(source):
         raise DataError(f"{shown_address(source)}: is recorded as an address; only one that you give is read")
 

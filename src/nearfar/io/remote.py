@@ -5,7 +5,7 @@ gets the same copy, of which only the files are copied again that have changed. 
 
 Listings come from strangers. A name that leads out of the address is refused, and so are a listing of too many files, a
 file without an end, and a web page that comes where a file was asked for. Neither passwords nor signatures in an
-address appear in a message, in a record or in a name.
+address appear in a message, in a file of the cache or in a name.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ THREADS = 16
 LONGEST_SILENCE = 30.0  # seconds without a byte after which a web server is given up
 WEB_PAGE = (b"<!doctype html", b"<html")
 CHARACTERS = re.compile(r"[^\w.,+=@ -]")
-RECORD = "copied.jsonl"
+LOG = "copied.jsonl"
 COMPLETE = "complete"
 
 
@@ -99,7 +99,7 @@ class Entry:
     mark: str
 
     def is_of(self, known: Any, file: Path) -> bool:
-        """Return whether a file is a copy of this version, by what was recorded when it was copied."""
+        """Return whether a file is a copy of this version, by what was logged when it was copied."""
         if not self.mark or known != [self.size, self.mark] or not file.is_file():
             return False
         return self.size is None or file.stat().st_size == self.size
@@ -166,7 +166,7 @@ def local_copy(address: str | os.PathLike[str]) -> Path:
         else:
             _check_room(entries, folder, name)
             (folder / COMPLETE).unlink(missing_ok=True)
-            _copy(system, entries, target, folder / RECORD, name, is_folder=is_folder)
+            _copy(system, entries, target, folder / LOG, name, is_folder=is_folder)
             (folder / COMPLETE).touch()
     _copied[whole] = target
     return target
@@ -350,11 +350,11 @@ def _check_room(entries: Mapping[str, Entry], folder: Path, name: str) -> None:
         raise NotCopiedError(f"{name}: {needs}; set NEARFAR_CACHE to a folder on a larger disk")
 
 
-def _copy(system: Any, entries: Mapping[str, Entry], target: Path, record: Path, name: str, *, is_folder: bool) -> None:
+def _copy(system: Any, entries: Mapping[str, Entry], target: Path, log: Path, name: str, *, is_folder: bool) -> None:
     """Copy those files that are not there in this version, and remove those that the listing no longer has."""
     if target.is_dir() is not is_folder and target.exists():
         shutil.rmtree(target) if target.is_dir() else target.unlink()
-    known = _recorded(record)
+    known = _logged(log)
     files = {inside: target / inside if is_folder else target for inside in entries}
     needed = [inside for inside, entry in entries.items() if not entry.is_of(known.get(inside), files[inside])]
     if is_folder:
@@ -364,7 +364,7 @@ def _copy(system: Any, entries: Mapping[str, Entry], target: Path, record: Path,
                 path.rmdir()
             elif path.is_file() and path.relative_to(target).as_posix() not in entries:
                 path.unlink()
-    with open(record, "a", encoding="utf-8") as log, stage("copying", len(needed)) as done:
+    with open(log, "a", encoding="utf-8", buffering=1) as lines, stage("copying", len(needed)) as done:
         pool = ThreadPoolExecutor(THREADS)
         try:
             tasks = {
@@ -374,7 +374,7 @@ def _copy(system: Any, entries: Mapping[str, Entry], target: Path, record: Path,
             for task in as_completed(tasks):
                 inside = tasks[task]
                 task.result()
-                log.write(f"{json.dumps([inside, [entries[inside].size, entries[inside].mark]])}\n")
+                lines.write(f"{json.dumps([inside, [entries[inside].size, entries[inside].mark]])}\n")
                 done(1)
         except _Connection as error:
             missing = f"{count_of(len(needed), 'file')} to copy" if is_folder else "the file is incomplete"
@@ -383,12 +383,12 @@ def _copy(system: Any, entries: Mapping[str, Entry], target: Path, record: Path,
             pool.shutdown(cancel_futures=True)
 
 
-def _recorded(record: Path) -> dict[str, Any]:
+def _logged(log: Path) -> dict[str, Any]:
     """Return the version of each file that was copied. The last line may have been cut by a kill."""
     known: dict[str, Any] = {}
-    if not record.exists():
+    if not log.exists():
         return known
-    for line in record.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             inside, version = json.loads(line)
         except ValueError:
@@ -428,8 +428,8 @@ def _pour(source: Any, sink: IO[bytes], entry: Entry, file: Path, name: str) -> 
             raise NotCopiedError(f"{name}: a web page came where {quoted(file.name)} was expected; {hint}")
         size += len(piece)
         if size > most:
-            told = "does not end" if entry.size is None else f"has more than the {entry.size:,} bytes that it states"
-            raise NotCopiedError(f"{name}: {quoted(file.name)} {told}; it was not copied")
+            fault = "does not end" if entry.size is None else f"has more than the {entry.size:,} bytes that it states"
+            raise NotCopiedError(f"{name}: {quoted(file.name)} {fault}; it was not copied")
         sink.write(piece)
     return size
 
