@@ -78,7 +78,10 @@ def test_the_objective_is_the_sum_over_the_levels(birds):
 
 
 def test_batches_of_sets_have_the_labels_of_their_items(sets):
-    loop = build(TrainConfig.of(data=sets, **HOW))
+    config = TrainConfig.of(data=sets, **HOW)
+    with pytest.raises(TrainError, match="ArcFaceLoss compares with class proxies, but label sets need a loss"):
+        build(config.replace(objective="ArcFaceLoss()"))
+    loop = build(config)
     train = loop.data.train
     _, labels, ids = next(loop.data.batches(0, 0, torch.device("cpu")))
     assert isinstance(labels, LabelSets)

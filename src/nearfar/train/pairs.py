@@ -125,7 +125,7 @@ def value_both_ways(objective: Sum, found: PairFeatures, labels: Tensor, ids: Te
 
 
 def check_objective(objective: Sum, what: str = "pairs") -> None:
-    """Raise a TrainError for terms that cannot compare samples with a given reference, or at several levels.
+    """Raise a TrainError for terms that need one class per sample: not pairs, label sets or several levels.
 
     Raises
     ------

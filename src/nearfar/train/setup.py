@@ -124,9 +124,9 @@ def _new_trainable(plan: Plan, resumed: bool) -> Trainable:
     choose_trained(trainable.embedder, config, shape)
     if text_length is not None:
         check_objective(trainable.objective)
-    if train.class_labels is not None and train.class_labels.levels:
-        check_objective(trainable.objective, "levels")
-        trainable.levels = [
+    if train.class_labels is not None:
+        check_objective(trainable.objective, "levels" if train.class_labels.levels else "label sets")
+        trainable.levels = [  # none for label sets
             torch.from_numpy(train.class_labels.at_level(level, train.classes))
             for level in range(1, len(train.class_labels.levels))
         ]
