@@ -49,7 +49,8 @@ def processor_time():
 def pytest_terminal_summary(terminalreporter, config):
     """List the tests that took the most processor time; that of the clock depends on what else runs."""
     reports = [report for report in terminalreporter.stats.get("", ()) if report.when == "teardown"]
-    costs = sorted(((dict(report.user_properties)["cost"], report.nodeid) for report in reports), reverse=True)
+    noted = [(dict(report.user_properties).get("cost"), report.nodeid) for report in reports]
+    costs = sorted(((cost, name) for cost, name in noted if cost is not None), reverse=True)  # none for docstrings
     if config.option.costs:
         terminalreporter.section(f"{sum(cost for cost, _ in costs):.0f} s of processor time, {len(costs)} tests")
     for cost, name in costs[: config.option.costs]:

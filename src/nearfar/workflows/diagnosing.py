@@ -31,6 +31,7 @@ NEEDED_BY = {
     "postgres": "collections in PostgreSQL",
     "serve": "serve",
     "sounds": "sounds in other formats than wav",
+    "remote": "data at https://, s3:// and hf:// addresses",
     "solvers": "reference solutions by cone programming",
     "tensorboard": "--track tensorboard",
 }
