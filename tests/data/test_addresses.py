@@ -224,14 +224,15 @@ def test_a_copy_that_was_interrupted_continues(server, tmp_path):
         return any("1.txt" in log.read_text() for log in (tmp_path / "cache").rglob("copied.jsonl"))
 
     def dying(request):
-        while request.command == "GET" and not first_is_copied():
-            time.sleep(0.01)
         request.send_response(200)
         request.send_header("Content-Length", "1000")
         request.send_header("ETag", "1")
         request.end_headers()
-        request.wfile.write(b"x" * 100)
         request.close_connection = True
+        if request.command == "GET":
+            request.wfile.write(b"x" * 100)
+            while not first_is_copied():
+                time.sleep(0.01)
 
     server.pages |= {"/photos/": page("1.txt", "2.txt"), "/photos/1.txt": b"one", "/photos/2.txt": dying}
     line = refused(f"{server.address}/photos/", "stopped.*the same command continues")
