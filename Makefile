@@ -40,7 +40,7 @@ test-method: venv ## run the tests of one method, and those of the lists that na
 	$(BIN)/python -m pytest -q -k '$(OF_METHOD) or test_structure and not lives_where and not neither_torch or test_links and every_method or generated_files' tests/test_losses.py tests/test_learners.py tests/deep/test_miners.py tests/test_structure.py tests/test_links.py tests/test_readme.py
 
 test-haswell: venv ## run the numerical tests, slow ones too, with the kernels of processors without AVX-512
-	OPENBLAS_CORETYPE=Haswell $(PYTEST) -q $(NUMERICAL) --ignore tests/estimators/test_dask.py --ignore tests/evaluation/test_plots.py
+	OPENBLAS_CORETYPE=Haswell $(PYTEST) -q $(NUMERICAL)
 
 # torchvision demands a torch of its own; without its dependencies it goes beside the one that is installed
 test-vision: venv ## run the tests that need timm, torchvision and peft, which the environment leaves out

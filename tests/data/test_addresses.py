@@ -1,5 +1,6 @@
 """Sources at addresses: what is copied, what is refused, and what a message shows."""
 
+import errno
 import json
 import re
 import threading
@@ -252,6 +253,15 @@ def test_a_copy_needs_room(server, monkeypatch):
     server.pages["/rows.csv"] = TABLE
     monkeypatch.setattr(remote, "FREE_ON_DISK", 2**60)
     refused(f"{server.address}/rows.csv", "needs 0 MB, but 0 MB are free .* set NEARFAR_CACHE")
+
+
+def test_a_disk_that_is_full_is_named(server, monkeypatch):
+    def full(*how):
+        raise OSError(errno.ENOSPC, "No space left on device")  # of a write, which names no file
+
+    server.pages["/rows.csv"] = TABLE
+    monkeypatch.setattr(remote, "_pour", full)
+    refused(f"{server.address}/rows.csv", "rows.csv: cannot be copied .No space left on device")
 
 
 def test_secrets_are_never_shown(server, tmp_path):

@@ -101,12 +101,12 @@ def test_no_samples_of_other_classes():
 @pytest.mark.usefixtures("_sizes")
 def test_second_derivatives():
     parts, y = inputs()
-    assert torch.autograd.gradgradcheck(lambda x, w, b: own_others_and_sums_of(x, w, y, bias=b), parts, fast_mode=True)
+    assert torch.autograd.gradgradcheck(lambda x, w, b: own_others_and_sums_of(x, w, y, bias=b), parts)
     known = y >= 0
-    assert torch.autograd.gradgradcheck(lambda x, w: own_and_far_of(x, w, y, known), parts[:2], fast_mode=True)
+    assert torch.autograd.gradgradcheck(lambda x, w: own_and_far_of(x, w, y, known), parts[:2])
     (x, w, _), _ = inputs(5, bias=False, centers=(2,))
     y = y.clamp_max(4)
-    assert torch.autograd.gradgradcheck(lambda x, w: own_and_others_of(x, w, y, cosines=True), (x, w), fast_mode=True)
+    assert torch.autograd.gradgradcheck(lambda x, w: own_and_others_of(x, w, y, cosines=True), (x, w))
 
 
 def test_far_logits_are_finite():

@@ -10,6 +10,7 @@ address appear in a message, in a file of the cache or in a name.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -467,7 +468,9 @@ def _explained(error: BaseException, name: str) -> Exception:
     # the file system of the web calls all that fails missing, and says why in the cause
     if status == 404 or (isinstance(error, FileNotFoundError) and len(causes) == 1):
         return NothingThereError(f"{name}: there is nothing")
-    if isinstance(error, OSError) and error.errno and error.filename:  # of this machine
+    if isinstance(error, OSError) and (
+        error.filename or error.errno in (errno.ENOSPC, errno.EDQUOT)
+    ):  # of this machine
         return NotCopiedError(f"{name}: cannot be copied ({error.strerror})")
     detail = f"status {status}" if status else kinds[-1]
     return _Connection(f"{name}: the server does not answer, or stopped ({detail})")
