@@ -22,6 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
 from nearfar import AMSoftmaxLoss, MPerClassSampler, TripletLoss
+from nearfar.deep.distributed import leave
 from nearfar.evaluation import evaluate
 
 CLASSES = 10
@@ -90,8 +91,7 @@ def main():
         print(f"length of its gradient: {length:.5f}")
         print(f"value of the last step: {values[-1]:.5f}")
         print(f"Recall@1 of other images: {score(network, device):.3f}")
-    if dist.is_initialized():
-        dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":

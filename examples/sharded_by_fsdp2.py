@@ -22,6 +22,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.utils.data import DataLoader, TensorDataset
 
 from nearfar import AMSoftmaxLoss, MarginLoss, MPerClassSampler
+from nearfar.deep.distributed import leave
 
 CLASSES = 10
 DIM = 16
@@ -74,7 +75,7 @@ def main():
         print(f"length of its gradient: {lengths[0]:.5f}")
         print(f"value of the last step: {values[-1]:.5f}")
         print(f"largest logit of the axes: {float(logits.detach().max()):.3f}")
-    dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":
