@@ -3,9 +3,10 @@
 python bench/serve_load.py --items 100000 --requests 10000
 
 The bare framework is Starlette on uvicorn with the same settings: it reads the same body, and answers ten items that it
-has ready. Both get the same requests, in turns, from a client in C (`load_client.c`): each of its connections asks for
-the ten nearest of a vector near the items, waits for the answer, and asks again. Answers a second depend on what else
-the machine does; processor time of the server per answer hardly does.
+has ready. The floor does the same after a search by the bare engine (usearch, or a product of NumPy with `--exact`),
+whose result it throws away. All get the same requests, in turns, from a client in C (`load_client.c`): each of its
+connections asks for the ten nearest of a vector near the items, waits for the answer, and asks again. Answers a second
+depend on what else the machine does; processor time of the server per answer depends less on it.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import nearfar.index
 from nearfar.index import create, records_of
 
 DIMENSIONS = 128
@@ -41,8 +44,8 @@ def rows_of(items: int) -> Any:
     return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
 
 
-def bare_app() -> Any:
-    """Return what answers without a search."""
+def bare_app(search: Callable[[Any], Any]) -> Any:
+    """Return what answers ten items that it has ready, after a search."""
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import JSONResponse
@@ -58,14 +61,28 @@ def bare_app() -> Any:
     }
     answer = {"threshold": None, "distance": "cosine", "neighbors": [one] * 10}
 
-    async def search(request: Request) -> JSONResponse:
-        await request.json()
+    async def answered(request: Request) -> JSONResponse:
+        search(await request.json())
         return JSONResponse(answer)
 
-    return Starlette(routes=[Route("/api/search", search, methods=["POST"])])
+    return Starlette(routes=[Route("/api/search", answered, methods=["POST"])])
 
 
-def serve_bare() -> None:
+def bare_search(file: str, exact: bool) -> Callable[[Any], Any]:
+    """Return the search of the engine alone, without names, checks and exact distances."""
+    store: Any = nearfar.index.open(file)
+    if exact:
+        rows = store.in_memory().embeddings
+        return lambda body: np.argpartition(rows @ np.array(body["vector"], dtype=np.float32), -10)[-10:]
+    graph = store._mapped.graph  # it holds the file, which usearch only points to
+
+    def search(body: Any) -> Any:
+        return graph.found.search(np.array(body["vector"], dtype=np.float32), 10, threads=1)
+
+    return search
+
+
+def serve_bare(file: str, exact: bool) -> None:
     """Serve it, and print the port as `nearfar serve` does."""
     from nearfar.serve.server import config_of, listen
 
@@ -73,7 +90,8 @@ def serve_bare() -> None:
     print(f"Serving at http://127.0.0.1:{listener.getsockname()[1]}/", file=sys.stderr, flush=True)
     import uvicorn
 
-    uvicorn.Server(config_of(bare_app())).run(sockets=[listener])
+    app = bare_app(bare_search(file, exact) if file else lambda body: None)
+    uvicorn.Server(config_of(app)).run(sockets=[listener])
 
 
 def requests_near(rows: Any) -> bytes:
@@ -139,10 +157,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--index", default="", help="file of the index, which is kept for further runs")
     parser.add_argument("--exact", action="store_true", help="search without a graph")
-    parser.add_argument("--bare", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--bare", nargs="?", const="", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.bare:
-        serve_bare()
+    if given.bare is not None:
+        serve_bare(given.bare, given.exact)
         return
     with tempfile.TemporaryDirectory() as folder:
         client = compiled(folder)
@@ -157,6 +175,7 @@ def main() -> None:
         del rows
         servers = {
             "bare framework": started(__file__, "--bare"),
+            "framework and engine": started(__file__, "--bare", file, *(["--exact"] if given.exact else [])),
             "nearfar": started("-m", "nearfar", "serve", file, "--port", "0"),
         }
         try:
@@ -179,13 +198,15 @@ def main() -> None:
                     f"{name}: {found['rate']:,.0f} answers/s, p50 {found['p50']:.1f} ms, p99 {found['p99']:.1f} ms, "
                     f"{found['processor']:.2f} ms of the processor for each"
                 )
-            rates = [
-                one["rate"] / other["rate"]
-                for one, other in zip(rounds["nearfar"], rounds["bare framework"], strict=True)
-            ]
-            ours, bare = (medians[name]["processor"] for name in ("nearfar", "bare framework"))
-            print(f"processor time beside that of the bare framework: {ours / bare:.2f}")
-            print(f"answers/s beside the bare framework: {', '.join(f'{rate:.2f}' for rate in rates)}")
+            for name in ("framework and engine", "nearfar"):
+                ratios = [
+                    one["rate"] / bare["rate"] for one, bare in zip(rounds[name], rounds["bare framework"], strict=True)
+                ]
+                processor = medians[name]["processor"] / medians["bare framework"]["processor"]
+                print(
+                    f"{name} beside the bare framework: {processor:.2f} of the processor time, "
+                    f"{', '.join(f'{ratio:.2f}' for ratio in ratios)} of the answers/s"
+                )
             print(f"memory, MB, every {each:,} requests: {', '.join(f'{one:.0f}' for one in kept)}")
         finally:
             for process, _ in servers.values():

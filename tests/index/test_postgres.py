@@ -174,7 +174,7 @@ def test_names_of_types_and_columns_of_strangers_never_become_a_part_of_a_statem
         found = store.search(ROWS[1:2], 2)
         assert found.names.tolist() == [["1", "2"]]
         assert found.records.labels.tolist() == ["b", "a"]
-        assert collection.item_as_dict(found.records, 0, str)["columns"] == {"price": None}  # JSON has no infinity
+        assert collection.plain_items(found.records, [0], str)[0]["columns"] == {"price": None}  # JSON has no infinity
     assert sql(postgres, "SELECT id FROM TABLE_NAME ORDER BY id") == [(1,), (2,)]
     sql(postgres, "DROP TABLE TABLE_NAME", f"DROP TYPE {kind}")
 

@@ -77,9 +77,12 @@ class MappedGraph:
         with self.lock:
             # usearch follows as many points as it keeps: fewer than wanted would return fewer
             self.found.expansion_search = max(CANDIDATES, wanted)
-            for row, query in enumerate(compared):
-                keys = self.found.search(query, wanted, threads=1).keys
-                places[row, : len(keys)] = keys
+            found = self.found.search(compared, wanted, threads=1)
+        if len(compared) == 1:
+            places[0, : len(found.keys)] = found.keys
+        else:
+            there = np.arange(wanted) < found.counts[:, None]
+            places[there] = found.keys[there]
         return places
 
     def rows(self, places: Ints) -> AnyArray:

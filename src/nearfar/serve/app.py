@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from collections.abc import Collection as Hosts
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from math import isfinite, nan
 from pathlib import Path
 from typing import Any
@@ -16,18 +17,20 @@ from typing import Any
 import numpy as np
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import FileResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from ..index.records import Hits
+from ..index.records import Hits, Records
 from ..index.stores import THRESHOLD, Store
 from ..index.words import search_fused, words_hits
 from ..io.untrusted import parse_json
 from ..numerics.types import AnyArray
 from ..quoting import quoted
+from .batches import Batches
 from .bodies import LARGEST, Body, EmbeddingInput, Names, NewItem, NewItems, Vectors, image_in, read_body
 from .collection import (
     Collection,
@@ -35,8 +38,8 @@ from .collection import (
     OtherModelError,
     Served,
     TooManyPixelsError,
-    item_as_dict,
     one_item,
+    plain_items,
     plain_neighbors,
 )
 from .decodings import Decodings, StoppingError
@@ -52,6 +55,7 @@ MAX_NEIGHBORS = 200
 MAX_QUERIES = 100  # maximum number of vectors that are searched at once
 MAX_LISTED = 200  # maximum number of items in a response
 MAX_SIDE = 1024  # maximum side in pixels of a picture of an item
+KEPT_OPTIONS = 256  # query strings of searches whose options are known
 JSON = "application/json"
 MAX_NAME = 4096  # maximum number of characters of the name of an item
 NOTHING = "not (name == '' or name != '')"
@@ -62,6 +66,15 @@ ROUTING_ERRORS = {
     "Method Not Allowed": "this path takes another method, such as POST or GET; /docs describes the API",
 }
 """Messages for those of Starlette."""
+STATUS: tuple[tuple[type[Exception], int], ...] = (
+    (TooManyPixelsError, 413),
+    (NotAnImageError, 415),
+    (KeyError, 404),
+    (ValueError, 400),
+    (OtherModelError, 503),
+    (OSError, 503),
+)
+"""Status of a response for an error; the first that fits counts."""
 
 
 def make_app(
@@ -108,6 +121,7 @@ def make_app(
         exception_handlers={HTTPException: api.refused, StoppingError: _stopping, Exception: _unknown_error},
     )
     app.state.stop = api.decodings.stop  # called when the server begins to stop
+    app.state.searches = api.searches
     return app
 
 
@@ -127,6 +141,7 @@ class Api:
         self.waiting = 0  # bytes of the bodies in memory
         self.embedding = 0  # requests that embed, or wait for their turn
         self.network = asyncio.Lock()  # who waits for the model takes no thread from searches
+        self.searches = Batches(self._searched)
 
     def routes(self) -> list[Route]:
         """Return all routes; `openapi.py` describes those below /api and /v1."""
@@ -179,10 +194,10 @@ class Api:
         return FileResponse(STATIC / "api.html", media_type="text/html")
 
     async def openapi(self, request: Request) -> Response:
-        return JSONResponse(specification(self.limits, bearer=bool(self.token), writes=self.writes))
+        return Answer(specification(self.limits, bearer=bool(self.token), writes=self.writes))
 
     async def health(self, request: Request) -> Response:
-        return JSONResponse({"status": "ok"})
+        return Answer({"status": "ok"})
 
     async def prometheus(self, request: Request) -> Response:
         def count() -> float:
@@ -213,7 +228,7 @@ class Api:
                 "upload_bytes": self.limits.upload_bytes,
             }
 
-        return JSONResponse(await _in_thread(read))
+        return Answer(await _in_thread(read))
 
     async def search(self, request: Request) -> Response:
         query = SearchQuery.of(request)
@@ -231,7 +246,7 @@ class Api:
                     raise HTTPException(400, "the connection was closed before the image was decoded")
                 served = await _in_thread(self.collection.served)
                 rows = await _in_thread(lambda: self.collection.embedded_image(served, data))
-        return await self._answered(lambda _: self._found(served, rows, query), query, served)
+        return await self._nearest(lambda _: rows, query, served)
 
     async def _search_numbers(self, request: Request, query: SearchQuery) -> Response:
         """Search by an embedding, or by the numbers that the model embeds."""
@@ -257,9 +272,9 @@ class Api:
         return await self._nearest_embedded(lambda served: self.collection.embedded_text(served, text), query)
 
     async def search_words(self, request: Request) -> Response:
-        _check_parameters(request, "words", "k", "where")
+        _check_parameters(request.query_params, "words", "k", "where")
         parameters = request.query_params
-        k = _number(request, "k", 12, 1, MAX_NEIGHBORS)
+        k = _number(request.query_params, "k", 12, 1, MAX_NEIGHBORS)
 
         def read() -> dict[str, Any]:
             store = self.collection.store()
@@ -267,7 +282,7 @@ class Api:
             neighbors = plain_neighbors(words_hits(found), self.marks.right, None)
             return {"threshold": None, "distance": store.distance, "neighbors": neighbors}
 
-        return JSONResponse(await _in_thread(read))
+        return Answer(await _in_thread(read))
 
     async def search_batch(self, request: Request) -> Response:
         query = SearchQuery.of(request)
@@ -280,17 +295,17 @@ class Api:
             served = self.collection.served()
             store = served.store
             rows = np.concatenate([self.collection.checked_vector(served, vector) for vector in vectors])
-            hits = self._found(served, rows, query)
+            hits = self._found(served, checked_query(store, rows), query)
             threshold = threshold_of(store.about) if query.within is None else query.within
             results = [
                 {"neighbors": plain_neighbors(hits, self.marks.right, threshold, place)} for place in range(len(rows))
             ]
             return {"threshold": threshold, "distance": store.distance, "results": results}
 
-        return JSONResponse(await _in_thread(read))
+        return Answer(await _in_thread(read))
 
     async def add(self, request: Request) -> Response:
-        _check_parameters(request)
+        _check_parameters(request.query_params)
         body = await self._json(request, self.limits.upload_bytes)
         items = _read(NewItems, body).items
         if not items:
@@ -304,7 +319,7 @@ class Api:
                 store.add(new_records(items, rows, store))
                 return {"added": len(items) - there, "replaced": there, "items": store.count()}
 
-        return JSONResponse(await _in_thread(write))
+        return Answer(await _in_thread(write))
 
     async def _embedded_item(self, request: Request, served: Served, item: NewItem) -> AnyArray:
         """Return the embedding of an item, (1, d)."""
@@ -335,7 +350,7 @@ class Api:
             return await _in_thread(lambda: self.collection.embedded_image(served, data, prompt=prompt))
 
     async def remove(self, request: Request) -> Response:
-        _check_parameters(request)
+        _check_parameters(request.query_params)
         body = await self._json(request, self.limits.upload_bytes)
         names = _read(Names, body).names
 
@@ -346,10 +361,10 @@ class Api:
                     store.remove(there)
                 return {"removed": len(there), "items": store.count()}
 
-        return JSONResponse(await _in_thread(write))
+        return Answer(await _in_thread(write))
 
     async def embeddings(self, request: Request) -> Response:
-        _check_parameters(request)
+        _check_parameters(request.query_params)
         body = await self._json(request, self.limits.upload_bytes)
         if is_tokens(body.get("input")):
             raise HTTPException(400, "input: expected texts, got arrays of tokens; send the texts themselves")
@@ -377,13 +392,11 @@ class Api:
                 if not text.startswith("data:image/"):
                     raise HTTPException(400, "input: expected texts or images, got both; send two requests")
                 rows.append(await self._embedded_image(request, served, text, prompt))
-        return JSONResponse(as_openai(np.concatenate(rows), asked.model, asked.encoding_format))
+        return Answer(as_openai(np.concatenate(rows), asked.model, asked.encoding_format))
 
     def _found(self, served: Served, rows: AnyArray, query: SearchQuery) -> Hits:
         """Search the index for the neighbors of embeddings (n, d)."""
         store = served.store
-        if store.distance == "cosine" and not rows.any(axis=1).all():
-            raise ValueError("the query is all zeros, which has no cosine distance to any item")
         if query.words:
             if query.group_by:
                 raise ValueError("words: does not work with group_by; give only one")
@@ -400,54 +413,55 @@ class Api:
         if query.words:
             raise HTTPException(400, "words: does not work with the neighbors of an item; search by its embedding")
 
-        def neighbors_of_item(served: Served) -> Hits:
-            store = served.store
+        def read() -> dict[str, Any]:
+            store = self.collection.store()
             item = one_item(store, name)
             hits = store.search(item.embeddings, query.k + 1, where=query.where, group_by=query.group_by)
             values = item.column(query.group_by).tolist() if query.group_by else []
-            return hits.without_self([name], query.k, column=query.group_by, values=values)
+            hits = hits.without_self([name], query.k, column=query.group_by, values=values)
+            threshold = threshold_of(store.about) if query.within is None else query.within
+            neighbors = plain_neighbors(hits, self.marks.right, threshold)
+            return {"threshold": threshold, "distance": store.distance, "neighbors": neighbors}
 
-        return await self._answered(neighbors_of_item, query)
+        return Answer(await _in_thread(read))
 
     async def items(self, request: Request) -> Response:
-        _check_parameters(request, "where", "class", "offset", "limit")
+        _check_parameters(request.query_params, "where", "class", "offset", "limit")
         where = request.query_params.get("where", "")
         label = request.query_params.get("class")
-        offset = _number(request, "offset", 0, 0, 10**9)
-        limit = _number(request, "limit", 60, 1, MAX_LISTED)
+        offset = _number(request.query_params, "offset", 0, 0, 10**9)
+        limit = _number(request.query_params, "limit", 60, 1, MAX_LISTED)
 
         def read() -> dict[str, Any]:
             store = self.collection.store()
             condition = where if label is None else where_of_class(where, label, store)
             total = store.count(condition)
             records = store.get(store.column("name", condition, start=offset, count=limit).tolist())
-            items = [item_as_dict(records, at, self.marks.right) for at in range(len(records))]
+            items = plain_items(records, np.arange(len(records)), self.marks.right)
             return {"total": total, "offset": offset, "next": next_page(offset, limit, total), "items": items}
 
-        return JSONResponse(await _in_thread(read))
+        return Answer(await _in_thread(read))
 
     async def item(self, request: Request) -> Response:
-        _check_parameters(request, "name")
+        _check_parameters(request.query_params, "name")
         name = _name(request)
-        return JSONResponse(
-            await _in_thread(lambda: item_as_dict(one_item(self.collection.store(), name), 0, self.marks.right))
-        )
+        return Answer(await _in_thread(lambda: self._plain(one_item(self.collection.store(), name))))
 
     async def classes(self, request: Request) -> Response:
-        _check_parameters(request, "begins", "offset", "limit")
+        _check_parameters(request.query_params, "begins", "offset", "limit")
         begins = request.query_params.get("begins", "").lower()
-        offset = _number(request, "offset", 0, 0, 10**9)
-        limit = _number(request, "limit", MAX_LISTED, 1, MAX_LISTED)
+        offset = _number(request.query_params, "offset", 0, 0, 10**9)
+        limit = _number(request.query_params, "limit", MAX_LISTED, 1, MAX_LISTED)
         classes = await _in_thread(self.collection.classes)
         matching = [name for name in classes if name.lower().startswith(begins)]
         shown = [{"name": name, "items": classes[name]} for name in matching[offset : offset + limit]]
         following = next_page(offset, limit, len(matching))
-        return JSONResponse({"total": len(matching), "offset": offset, "next": following, "classes": shown})
+        return Answer({"total": len(matching), "offset": offset, "next": following, "classes": shown})
 
     async def picture(self, request: Request) -> Response:
-        _check_parameters(request, "name", "side")
+        _check_parameters(request.query_params, "name", "side")
         name = _name(request)
-        side = _number(request, "side", 240, 16, MAX_SIDE)
+        side = _number(request.query_params, "side", 240, 16, MAX_SIDE)
         async with self.decodings.turn(0):
             data = await _in_thread(lambda: self.collection.picture(name, side))
         if data is None:
@@ -465,14 +479,17 @@ class Api:
             records = one_item(self.collection.store(), name)
             label = "" if records.labels is None else str(records.labels[0])
             self.marks.add(name, label, right)
-            return item_as_dict(records, 0, self.marks.right)
+            return self._plain(records)
 
-        return JSONResponse(await _in_thread(mark), status_code=201)
+        return Answer(await _in_thread(mark), status_code=201)
+
+    def _plain(self, item: Records) -> dict[str, Any]:
+        return plain_items(item, np.arange(1), self.marks.right)[0]
 
     async def _nearest_embedded(self, embedding: Callable[[Served], AnyArray], query: SearchQuery) -> Response:
         served = await _in_thread(self.collection.served)
         rows = await self._embedded(lambda: embedding(served))
-        return await self._answered(lambda _: self._found(served, rows, query), query, served)
+        return await self._nearest(lambda _: rows, query, served)
 
     async def _embedded(self, embedding: Callable[[], AnyArray]) -> AnyArray:
         """Embed in the turn of a request."""
@@ -491,23 +508,43 @@ class Api:
         finally:
             self.embedding -= 1
 
-    async def _nearest(self, embedding: Callable[[Served], AnyArray], query: SearchQuery) -> Response:
-        def search(served: Served) -> Hits:
-            return self._found(served, embedding(served), query)
-
-        return await self._answered(search, query)
-
-    async def _answered(
-        self, search: Callable[[Served], Hits], query: SearchQuery, served: Served | None = None
+    async def _nearest(
+        self, embedding: Callable[[Served], AnyArray], query: SearchQuery, served: Served | None = None
     ) -> Response:
-        def read() -> dict[str, Any]:
-            used = served or self.collection.served()  # once, because the index may be opened again at any time
-            store = used.store
-            threshold = threshold_of(store.about) if query.within is None else query.within
-            neighbors = plain_neighbors(search(used), self.marks.right, threshold)
-            return {"threshold": threshold, "distance": store.distance, "neighbors": neighbors}
+        """Answer with the neighbors of an embedding, (1, d), of which a model may have been `served`."""
+        return Response(await self.searches.ask((query, served), embedding), media_type=JSON)
 
-        return JSONResponse(await _in_thread(read))
+    async def _searched(
+        self, kind: tuple[SearchQuery, Served | None], embeddings: Sequence[Callable[[Served], AnyArray]]
+    ) -> Sequence[bytes | Exception]:
+        """Search for several embeddings with the same options, and return the bodies of the responses."""
+        query, served = kind
+
+        def read() -> Sequence[bytes | Exception]:
+            used = served or self.collection.served()  # once, because the index may be opened again at any time
+            found = [row_or_error(used, embedding) for embedding in embeddings]
+            rows = [row for row in found if not isinstance(row, HTTPException)]
+            bodies = iter(self._bodies(used, np.concatenate(rows), query) if rows else ())
+            return [row if isinstance(row, HTTPException) else next(bodies) for row in found]
+
+        found: Sequence[bytes | Exception] = await _in_thread(read)
+        return found
+
+    def _bodies(self, served: Served, rows: AnyArray, query: SearchQuery) -> list[bytes]:
+        """Search, and return a body for each embedding, (n, d)."""
+        store = served.store
+        threshold = threshold_of(store.about) if query.within is None else query.within
+        hits = self._found(served, rows, query)
+        return [
+            as_json(
+                {
+                    "threshold": threshold,
+                    "distance": store.distance,
+                    "neighbors": plain_neighbors(hits, self.marks.right, threshold, place),
+                }
+            )
+            for place in range(len(rows))
+        ]
 
     @asynccontextmanager
     async def _body(self, request: Request, most: int) -> AsyncIterator[bytes]:
@@ -619,8 +656,13 @@ class SearchQuery:
     @classmethod
     def of(cls, request: Request, *others: str) -> SearchQuery:
         """Read the options from the query string of a request, which may also have other parameters."""
-        _check_parameters(request, "k", "within", "where", "group_by", "words", *others)
-        parameters = request.query_params
+        return cls._read(request.scope["query_string"], others)
+
+    @classmethod
+    @lru_cache(KEPT_OPTIONS)
+    def _read(cls, text: bytes, others: tuple[str, ...]) -> SearchQuery:
+        parameters = QueryParams(text)
+        _check_parameters(parameters, "k", "within", "where", "group_by", "words", *others)
         within = None
         if parameters.get("within"):
             try:
@@ -629,7 +671,7 @@ class SearchQuery:
                 within = -1.0
             if not isfinite(within) or within < 0:
                 raise HTTPException(400, "within: expected a distance of at least 0")
-        k = _number(request, "k", 12, 1, MAX_NEIGHBORS)
+        k = _number(parameters, "k", 12, 1, MAX_NEIGHBORS)
         where, group_by, words = (parameters.get(name, "") for name in ("where", "group_by", "words"))
         return cls(k, within, where, group_by, words)
 
@@ -646,26 +688,53 @@ async def _in_thread(question: Callable[[], Any]) -> Any:
     """Run a function in another thread; turn its errors into responses of one line."""
     try:
         return await run_in_threadpool(question)
-    except TooManyPixelsError as error:
-        raise HTTPException(413, str(error)) from None
-    except NotAnImageError as error:
-        raise HTTPException(415, str(error)) from None
-    except KeyError as error:
-        raise HTTPException(404, str(error.args[0])) from None
+    except (ValueError, KeyError, OtherModelError, OSError) as error:
+        raise as_response(error) from None
+
+
+def as_response(error: Exception) -> HTTPException:
+    """Return an error of a question as a response of one line."""
+    status = next(status for kind, status in STATUS if isinstance(error, kind))
+    if isinstance(error, TimeoutError):
+        return HTTPException(status, "another process is changing the index; try again later")
+    if isinstance(error, OSError):
+        return HTTPException(status, "the index cannot be read at the moment; try again later")
+    return HTTPException(status, str(error.args[0]) if isinstance(error, KeyError) else str(error))
+
+
+def checked_query(store: Store, rows: AnyArray) -> AnyArray:
+    """Return the embeddings of queries, (n, d); raise a ValueError if the index has no distance to one of them."""
+    if store.distance == "cosine" and not rows.any(axis=1).all():
+        raise ValueError("the query is all zeros, which has no cosine distance to any item")
+    return rows
+
+
+def row_or_error(served: Served, embedding: Callable[[Served], AnyArray]) -> AnyArray | HTTPException:
+    """Return the embedding of a query, (1, d), or why its request is refused; those beside it are answered."""
+    try:
+        return checked_query(served.store, embedding(served))
     except ValueError as error:
-        raise HTTPException(400, str(error)) from None
-    except OtherModelError as error:
-        raise HTTPException(503, str(error)) from None
-    except TimeoutError:
-        raise HTTPException(503, "another process is changing the index; try again later") from None
-    except OSError:
-        raise HTTPException(503, "the index cannot be read at the moment; try again later") from None
+        return as_response(error)
 
 
-def _check_parameters(request: Request, *known: str) -> None:
+def as_json(content: Any) -> bytes:
+    """Return plain data as the body of a response; names of files may have bytes that are no text, and are escaped."""
+    return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
+
+
+class Answer(Response):
+    """A response of plain data."""
+
+    media_type = JSON
+
+    def render(self, content: Any) -> bytes:
+        return as_json(content)
+
+
+def _check_parameters(parameters: QueryParams, *known: str) -> None:
     """Refuse parameters that do not exist: a misspelled filter would otherwise filter nothing."""
     seen: set[str] = set()
-    for name, _ in request.query_params.multi_items():
+    for name, _ in parameters.multi_items():
         if name not in known:
             raise HTTPException(400, f"there is no parameter {quoted(name)}; there are {', '.join(known)}")
         if name in seen:
@@ -680,8 +749,8 @@ def _name(request: Request) -> str:
     return name
 
 
-def _number(request: Request, key: str, default: int, least: int, most: int) -> int:
-    text = request.query_params.get(key, str(default))
+def _number(parameters: QueryParams, key: str, default: int, least: int, most: int) -> int:
+    text = parameters.get(key, str(default))
     if not (text.isascii() and text.isdecimal() and len(text) < 12 and least <= int(text) <= most):
         raise HTTPException(400, f"{key}: expected a number from {least} to {most}")
     return int(text)

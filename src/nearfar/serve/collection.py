@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from io import BytesIO
-from math import isfinite
+from math import isfinite, isnan
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,7 +30,7 @@ from ..index.searching import first_dims
 from ..io.uris import collection_name, is_address, is_folder
 from ..models import Model
 from ..numerics.mel import SOUND_RATE
-from ..numerics.types import AnyArray
+from ..numerics.types import AnyArray, Ints
 from ..quoting import quoted
 
 # no others, because Pillow starts other programs for some formats
@@ -63,7 +63,7 @@ class OtherModelError(RuntimeError):
     """The index was made again with another model than the one that embeds the queries."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Served:
     """What answers one request from its beginning to its end: an index, and the model that embeds queries for it.
 
@@ -391,26 +391,35 @@ def plain_neighbors(
     hits: Hits, right: Callable[[str], str | None], threshold: float | None, query: int = 0
 ) -> list[dict[str, Any]]:
     """Return the neighbors of one query as plain data; what only words found has no distance."""
-    neighbors = []
-    for distance, at in zip(hits.distances[query], hits.positions[query], strict=True):
-        if at >= 0:
-            item = item_as_dict(hits.records, int(at), right)
-            far = None if np.isnan(distance) else float(f"{distance:.6g}")
-            match = threshold is None or far is None or bool(distance <= threshold)
-            neighbors.append({**item, "distance": far, "match": match})
+    there = hits.positions[query] >= 0
+    neighbors = plain_items(hits.records, hits.positions[query][there], right)
+    for item, distance in zip(neighbors, hits.distances[query][there].tolist(), strict=True):
+        far = None if isnan(distance) else float(f"{distance:.6g}")
+        item["distance"] = far
+        item["match"] = threshold is None or far is None or distance <= threshold
     return neighbors
 
 
-def item_as_dict(records: Records, at: int, right: Callable[[str], str | None]) -> dict[str, Any]:
-    """Return one item as plain data; missing values are None."""
-    name = str(records.names[at])
-    columns: dict[str, Any] = {}
-    for column, values in records.columns.items():
-        value = values[at].item()
-        missing = value == "" or (isinstance(value, float) and not isfinite(value))  # JSON has no NaN and no infinity
-        columns[column] = None if missing else value
-    label = None if records.labels is None else str(records.labels[at])
-    return {"name": name, "class": label, "columns": columns, "marked": right(name)}
+def plain_items(records: Records, rows: Ints, right: Callable[[str], str | None]) -> list[dict[str, Any]]:
+    """Return the items of some rows as plain data; missing values are None."""
+    names = records.names[rows].tolist()
+    labels = [None] * len(names) if records.labels is None else map(str, records.labels[rows].tolist())
+    columns = {name: map(_plain, values[rows].tolist()) for name, values in records.columns.items()}
+    return [
+        {
+            "name": name,
+            "class": label,
+            "columns": {column: next(values) for column, values in columns.items()},
+            "marked": right(name),
+        }
+        for name, label in zip(names, labels, strict=True)
+    ]
+
+
+def _plain(value: float | str) -> float | str | None:
+    """Return a value of a column; None if it is missing."""
+    missing = value == "" or (isinstance(value, float) and not isfinite(value))  # JSON has no NaN and no infinity
+    return None if missing else value
 
 
 def one_item(store: Store, name: str) -> Records:

@@ -108,15 +108,21 @@ class Guard:
             return
         began = time.perf_counter()
         status = 500
+        head: Message | None = None
 
         async def guarded(message: Message) -> None:
-            nonlocal status
+            nonlocal status, head
             if message["type"] == "http.response.start":
                 status = message["status"]
                 given = message["headers"]
                 stored = any(name == CACHE[0] for name, _ in given)
                 message["headers"] = [*given, *ENCODED, *([] if stored else [CACHE])]
+                head = message  # sent with the first part of the body, under the same timeout
+                return
             async with asyncio.timeout(WRITE_SECONDS):
+                if head is not None:
+                    await send(head)
+                    head = None
                 await send(message)
 
         try:
