@@ -6,18 +6,24 @@ import re
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
+from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 
 from nearfar.data import DataError, DataNotFoundError, inspect_data, open_dataset, open_items, open_task
 from nearfar.data.open import resolve_source
+from nearfar.index import open_store
 from nearfar.index.building import build
+from nearfar.index.paths import pictures_of
+from nearfar.index.searching import search
 from nearfar.io import remote
 from nearfar.io.remote import NotCopiedError, NothingThereError, is_remote, local_copy, shown_address
+from nearfar.io.untrusted import images_from
 from nearfar.models.embedded import Selection
 from nearfar.train import TrainConfig
-from nearfar.workflows import embed, evaluate, fit
+from nearfar.workflows import duplicates, embed, evaluate, fit, suspects
 
 pytest.importorskip("aiohttp")
 pytest.importorskip("fsspec")
@@ -409,3 +415,64 @@ def test_functions_that_take_data_take_addresses_and_data_sets(server, tmp_path)
         assert inspect_data(data).parts[0].items > 0
         for place in (tmp_path / "a.index", tmp_path / "parts" / "embeddings.json"):
             assert b"http" not in place.read_bytes()
+
+
+def test_items_at_an_address_are_named_by_it_and_queries_may_be_there(server, tmp_path, monkeypatch):
+    image = pytest.importorskip("PIL.Image")
+    monkeypatch.chdir(tmp_path)
+    names = ["a/1.png", "a/2.png", "b/3.png"]
+    server.pages |= {"/my photos/": page("a/", "b/"), "/my photos/a/": page("1.png", "2.png")}
+    server.pages["/my photos/b/"] = page("3.png")
+    for place, name in enumerate(names):
+        out = BytesIO()
+        image.new("RGB", (9, 9), (90 * place, 200 - 70 * place, 30)).save(out, "PNG")
+        server.pages[f"/my photos/{name}"] = out.getvalue()
+    host = server.address.replace("://", "://me:s3cr3t@")
+    address = f"{host}/my%20photos/"
+    build("pixels", address, "x.index")
+    shown = [f"{server.address}/my photos/{name}" for name in names]
+    with open_store("x.index") as store:
+        assert store.column("name").tolist() == shown
+        found = search(store, f"{address}a/2.png", k=1)
+        assert (found.names, found.hits.names.tolist()) == ([shown[1]], [[shown[1]]])
+        assert search(store, address, k=1, exclude_self=True).hits.names[0, 0] in shown[1:]
+        with images_from(local_copy(address)):
+            pictures = pictures_of(shown, store.about, tmp_path / "x.index")
+        assert [pictures(i).shape for i in range(3)] == [(9, 9, 3)] * 3
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")  # the same names from another folder
+    assert "3 of them replaced" in build("pixels", address, "../x.index", add=True)
+    with open_store("../x.index") as store:
+        assert sorted(store.column("name").tolist()) == shown
+    assert "1 item removed" in build(None, None, "../x.index", remove=[shown[0]])
+
+
+def test_embeddings_at_an_address_are_a_source(server, tmp_path):
+    server.pages["/rows.csv"] = TABLE
+    address = f"{server.address}/rows.csv"
+    assert "1.414  *  rows[0]  rows[1]" in duplicates(address, k=2)
+    assert "12 items of 4 classes" in evaluate(address).text
+    assert "suspects" in suspects(address)
+    assert "Index of 12 x 2" in build(address, None, tmp_path / "x.index")
+    assert duplicates(Path(address), k=2) == duplicates(address, k=2)  # which has lost a slash
+    with pytest.raises(ValueError, match="expected http://HOST:PORT/COLLECTION"):
+        duplicates("http://host:19530/my-photos")
+
+
+def test_a_server_that_sends_too_slowly_is_given_up(server, monkeypatch):
+    monkeypatch.setattr(remote, "LONGEST_SILENCE", 0.2)
+
+    def dripping(request):
+        request.send_response(200)
+        request.send_header("Connection", "close")
+        request.end_headers()
+        try:
+            while request.command == "GET":
+                request.wfile.write(b"1")
+                time.sleep(0.05)
+        except OSError:
+            pass
+
+    server.pages |= {"/rows.csv": dripping, "/photos/": dripping}
+    for place in ("rows.csv", "photos/"):
+        refused(f"{server.address}/{place}", "sends less than 100 bytes a second")

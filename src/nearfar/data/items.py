@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..io.formats import ARCHIVES, TARS, function_at, has_columns, reader_of
-from ..io.remote import is_remote
+from ..io.remote import address_of_copy, is_remote
 from ..numerics.mel import log_mel_statistics
 from ..progress import counted
 from ..quoting import PATH, count_of, quoted
@@ -250,11 +250,22 @@ def left_out(dataset: Dataset) -> str:
 
 
 def names_from(items: Dataset, data: str) -> list[str]:
-    """Return the names of items in an index: their paths, which for a table include its folder."""
+    """Return the names of items in an index: their paths, which for a table include its folder, or their addresses."""
     if not named_by_paths(items, data):
         return list(items.names)
     root = root_of(data)
+    address = address_of_root(data)
+    if address is not None:
+        return [f"{address}/{name}" for name in items.names]
     return [(root / name).as_posix() for name in items.names]
+
+
+def address_of_root(data: str) -> str | None:
+    """Return the address of which `root_of` is the copy; None if the data are no copy."""
+    address = address_of_copy(data)
+    if address is None or root_of(data) == Path(data):
+        return address
+    return address.rpartition("/")[0]
 
 
 def root_of(data: str) -> Path:
@@ -379,7 +390,7 @@ class NamedReader:
 
     def _data(self, i: int) -> bytes | None:
         """Return the content of the file of item i; None if its name is not a path."""
-        path = self.folder / self.names[i]
+        path = self._path(i)
         archive, inside = _inside(path.as_posix())
         if archive:
             if archive not in self._archives:
@@ -389,6 +400,18 @@ class NamedReader:
             return self._files.read(os.path.abspath(path))
         return None
 
+    def _path(self, i: int) -> Path:
+        """Return where the file of item i is, or that of its address is copied."""
+        name = self.names[i]
+        found = next((address for address in self._copies if name.startswith(f"{address}/")), None)
+        return self.folder / name if found is None else self._copies[found] / name[len(found) + 1 :]
+
+    @cached_property
+    def _copies(self) -> dict[str, Path]:
+        """The copies of addresses among the sources."""
+        places = [str(self.folder / source) for source in self.sources]
+        return {address: root_of(place) for place in places if (address := address_of_root(place)) is not None}
+
     def _other(self, i: int) -> tuple[Dataset, int]:
         name = self.names[i]
         if name not in self._others:
@@ -397,12 +420,12 @@ class NamedReader:
 
     def leads(self, i: int) -> bool:
         """Return whether the name of item i is the path of a file, or of a member of an archive."""
-        path = self.folder / self.names[i]
+        path = self._path(i)
         return path.is_file() or bool(_inside(path.as_posix())[0])
 
     def why_outside(self, i: int) -> str:
         """Return why item i is not read if its file lies outside of the folder, or else ""."""
-        path = self.folder / self.names[i]
+        path = self._path(i)
         file = _inside(path.as_posix())[0] or path
         if not os.path.lexists(file):  # a text, or a row
             return ""

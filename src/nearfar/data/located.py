@@ -13,6 +13,7 @@ from uuid import uuid4
 
 from ..io.cache import private_folder
 from ..io.remote import NotCopiedError, NothingThereError, is_remote, local_copy, shown_address
+from ..io.sources import SourceKind, kind_by_name
 from .dataset import DataError, DataNotFoundError
 
 CHARACTERS_OF_NAMES = re.compile(r"[^\w-]")
@@ -60,6 +61,12 @@ def local_source(source: Named) -> str:
     raise TypeError(
         f"source: expected a path or a name, got {kind}; Dataset.from_array(name, array, labels) takes arrays"
     )
+
+
+def local_embeddings(source: str | os.PathLike[str]) -> Path:
+    """Return the path of the copy of embeddings at an address; any other source is returned as it is."""
+    there = is_remote(source) and kind_by_name(source) is SourceKind.EMBEDDINGS
+    return Path(local_source(source) if there else source)
 
 
 def is_elsewhere(source: Any) -> bool:

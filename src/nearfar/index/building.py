@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ..data import Dataset
 from ..data.dataset import some
 from ..data.items import left_out
-from ..data.located import Named, local_source
+from ..data.located import Named, local_embeddings, local_source
 from ..data.open import documents_of
 from ..data.readers.ids import ids_of, is_id
 from ..data.readers.manifest import ABOUT, LABELS, PART, SIDES, read_columns
@@ -130,7 +130,7 @@ def build(
         with index_lock.index_lock(out, wait=index_lock.WAIT, waiting=waiting):
             line = change_index(out, remove, about, engine=engine or "", columns=columns, name=name)
             return line + built_graph(out) if graph else line
-    source = Path(source)
+    source = local_embeddings(source)
     check_kind_of_change(add=add, new=new, remove=remove, overwrite=overwrite)
     with index_lock.index_lock(out, wait=index_lock.WAIT, waiting=waiting):
         if not (add or overwrite) and exists(out):

@@ -244,7 +244,12 @@ def read_snapshot(blobs: Blobs, *, since: int = 0) -> Snapshot:
         labels = None if root.labels is None else _column(blobs, LABELS, root.labels, sizes, keep)
         columns = {name: _column(blobs, number, kind, sizes, keep) for name, (number, kind) in root.columns.items()}
         vectors = _vectors(blobs, root, left, since)
-    return Snapshot(root, numbers, texts.pick(keep), labels, columns, vectors)
+    return Snapshot(root, numbers, _kept(texts, keep), labels, columns, vectors)
+
+
+def _kept(texts: Texts, keep: Bools) -> Texts:
+    """Return the texts of the items that are left."""
+    return texts if keep.all() else texts.pick(keep)
 
 
 def _column(blobs: Blobs, number: int, kind: Kind, sizes: Mapping[int, int], keep: Bools) -> Texts | AnyArray:
@@ -255,7 +260,7 @@ def _column(blobs: Blobs, number: int, kind: Kind, sizes: Mapping[int, int], kee
         texts = Texts.joined(parts)
         if len(texts) != len(keep):
             raise ValueError(f"a column has {len(texts):,} values, not {len(keep):,}")
-        return texts.pick(keep)
+        return _kept(texts, keep)
     dtype = WHOLE if number == LABELS else NUMBER
     arrays = [
         np.frombuffer(there[block], dtype=dtype) if block in there else missing("number", size)

@@ -42,7 +42,10 @@ class MappedSearch:
         n = len(snapshot)
         self.old = n - len(snapshot.vectors)  # items that the graph has
         # numbers of items increase in both: where the vector of each old item is in the graph, (old,)
-        self.places = np.searchsorted(graph.numbers, snapshot.numbers[: self.old])  # of their vectors
+        if np.array_equal(graph.numbers, snapshot.numbers[: self.old]):  # none was removed: no search of a million
+            self.places = np.arange(self.old)
+        else:
+            self.places = np.searchsorted(graph.numbers, snapshot.numbers[: self.old])
         # searchsorted finds a place also for a number that is missing there
         if not np.array_equal(graph.numbers[self.places], snapshot.numbers[: self.old]):
             raise ValueError("the graph beside the index is of another one; delete it, or build it again with --build")

@@ -13,6 +13,7 @@ from ..data import Dataset
 from ..data.items import NamedReader
 from ..data.table_columns import flaw_of_columns
 from ..io.formats import ARCHIVES
+from ..io.remote import is_remote
 from ..io.untrusted import parse_json
 from ..io.uris import collection_name, is_address, shown
 from ..labels import text_array
@@ -112,7 +113,7 @@ def form_in(forms: Mapping[str, str], path: str, home: Path, here: Path) -> str:
 
 def moved(path: str, home: Path, here: Path) -> str:
     """Convert a path from the current folder to a path from `home`."""
-    if home == here or os.path.isabs(path):
+    if home == here or os.path.isabs(path) or is_remote(path):
         return path
     return Path(relative_path(os.path.normpath(here / path), home)).as_posix()
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..data import Dataset
 from ..data.items import as_items, embedding_rows, named_by_paths, names_file, names_from
+from ..data.located import local_source
 from ..data.open import queries_of
 from ..data.readers.texts import text_items
 from ..io.sources import SourceKind, kind_by_name
@@ -123,6 +124,7 @@ def search(
         If the query cannot be compared with the index, or its model has changed since.
     """
     check_search(query, k, within, where, group_by, rerank, words)
+    query = local_source(query)
     store.count(where)  # refuses a wrong condition, before the embedding takes seconds
     check_group_column(store, group_by)
     if not query:

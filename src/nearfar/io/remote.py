@@ -15,6 +15,7 @@ import json
 import os
 import re
 import shutil
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -63,9 +64,12 @@ FREE_ON_DISK = 2**28  # bytes that stay free on the disk
 LARGEST_PAGE = 2**26  # bytes of a web page that lists files
 THREADS = 16
 LONGEST_SILENCE = 30.0  # seconds without a byte after which a web server is given up
+SLOWEST = 100  # bytes a second, below which it is given up, too: one that sends a byte now and then never ends
 WEB_PAGE = (b"<!doctype html", b"<html")
 CHARACTERS = re.compile(r"[^\w.,+=@ -]")
 LOG = "copied.jsonl"
+FILES = "files"
+PLACE = "address"
 COMPLETE = "complete"
 
 
@@ -121,9 +125,21 @@ def shown_address(address: str | os.PathLike[str]) -> str:
     >>> shown_address("https://me:secret@host/a.csv?X-Amz-Signature=1234")
     'https://host/a.csv'
     """
-    parts = urlsplit(_whole(address))
-    host = parts.netloc.rpartition("@")[2]
-    return shorten(f"{parts.scheme}://{host}{parts.path}", PATH)
+    return shorten(_without_secrets(_whole(address)), PATH)
+
+
+def _without_secrets(address: str) -> str:
+    parts = urlsplit(address)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def address_of_copy(path: str | os.PathLike[str]) -> str | None:
+    """Return the address of which a path is the copy, without secrets; None if it is no copy."""
+    files = Path(os.path.abspath(path)).parent
+    record = files.parent / PLACE
+    if files.name != FILES or not record.is_file() or not files.parent.parent.samefile(private_folder("remote")):
+        return None
+    return record.read_text(encoding="utf-8")
 
 
 def local_copy(address: str | os.PathLike[str]) -> Path:
@@ -155,7 +171,7 @@ def local_copy(address: str | os.PathLike[str]) -> Path:
     digest = sha256(whole.encode(errors="surrogatepass")).hexdigest()[:16]
     folder = private_folder("remote") / digest
     folder.mkdir(mode=0o700, exist_ok=True)
-    target = folder / "files" / _last_name(whole)  # which may have any name
+    target = folder / FILES / _last_name(whole)  # which may have any name
     target.parent.mkdir(exist_ok=True)
     with FileLock(folder / "lock"):
         try:
@@ -166,6 +182,7 @@ def local_copy(address: str | os.PathLike[str]) -> Path:
             warnings.warn(f"{error}; the copy in {target} is read", stacklevel=2)
         else:
             _check_room(entries, folder, name)
+            (folder / PLACE).write_text(unquote(_without_secrets(whole)).rstrip("/"), encoding="utf-8")
             (folder / COMPLETE).unlink(missing_ok=True)
             _copy(system, entries, target, folder / LOG, name, is_folder=is_folder)
             (folder / COMPLETE).touch()
@@ -296,8 +313,10 @@ def _in_web_pages(system: Any, address: str, name: str) -> dict[str, str]:
 def _links_in(system: Any, folder: str, name: str) -> list[str]:
     """Return the addresses to which the page of a folder links."""
     page = b""
+    pace = _Pace(name)
     with system.open(folder, "rb", block_size=0) as source:
         while piece := source.read(PIECE):
+            pace.check(len(piece))
             page += piece
             if len(page) > LARGEST_PAGE:
                 raise NotCopiedError(f"{name}: its list of files is longer than {in_megabytes(LARGEST_PAGE)}")
@@ -413,6 +432,22 @@ def _fetch(system: Any, entry: Entry, file: Path, name: str) -> None:
         part.unlink(missing_ok=True)
 
 
+class _Pace:
+    """How fast a server sends; too slowly is as if it did not answer."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.size = 0
+        self.begun = time.monotonic()
+
+    def check(self, size: int) -> None:
+        """Count bytes that have come, and raise a `_Connection` if they are too few for their time."""
+        self.size += size
+        seconds = time.monotonic() - self.begun
+        if seconds > LONGEST_SILENCE and self.size < SLOWEST * seconds:
+            raise _Connection(f"{self.name}: the server sends less than {SLOWEST} bytes a second")
+
+
 def _protocols(system: Any) -> Sequence[str]:
     return (system.protocol,) if isinstance(system.protocol, str) else tuple(system.protocol)
 
@@ -421,7 +456,9 @@ def _pour(source: Any, sink: IO[bytes], entry: Entry, file: Path, name: str) -> 
     """Write a stream into a file in pieces, and return the number of its bytes."""
     most = LARGEST_UNKNOWN if entry.size is None else entry.size
     size = 0
+    pace = _Pace(name)
     while piece := source.read(PIECE):
+        pace.check(len(piece))
         if size == 0 and piece.lstrip()[:20].lower().startswith(WEB_PAGE) and file.suffix not in (".html", ".htm"):
             hint = "does it need a login?"
             if not file.suffix:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from .formats import EMBEDDINGS, is_table
 from .part_files import holds_parts
+from .remote import is_remote
 from .uris import FOLDER, is_address, is_folder, shown
 
 
@@ -38,8 +39,14 @@ def kind_by_name(source: str | os.PathLike[str]) -> SourceKind | None:
 
     >>> kind_by_name("photos.index").name, kind_by_name("timm:vit_small").name, kind_by_name("runs/photos")
     ('INDEX', 'ENCODER', None)
+    >>> kind_by_name("https://host/rows.csv?key=1").name, kind_by_name("http://host:19530/photos").name
+    ('EMBEDDINGS', 'INDEX')
     """
     text = os.fspath(source)
+    if is_remote(text):
+        place = text.partition("?")[0]
+        if place.endswith(EMBEDDINGS) or is_table(place):  # names of collections have no dots
+            return SourceKind.EMBEDDINGS
     if is_address(text) or text.endswith((".index", FOLDER)):
         return SourceKind.INDEX
     if text.startswith(ENCODERS) or (text == PIXELS and not os.path.exists(text)):
@@ -79,7 +86,8 @@ def kind_of(source: str | os.PathLike[str], *expected: SourceKind) -> SourceKind
     kind = kind_by_name(source)
     names = [kind for kind in expected or MODELS if kind is not SourceKind.ENCODER]
     wanted = " or ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
-    if kind in (None, *expected) and not path.exists() and kind is not SourceKind.ENCODER and not is_address(source):
+    elsewhere = kind is SourceKind.ENCODER or is_address(source) or is_remote(source)
+    if kind in (None, *expected) and not path.exists() and not elsewhere:
         raise FileNotFoundError(f"{shown(source)}: does not exist; expected {wanted}")
     if kind is None:
         kind = _kind_of_content(path)

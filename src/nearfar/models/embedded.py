@@ -15,7 +15,7 @@ from ..data import Dataset
 from ..data.checks.training_items import unseen
 from ..data.dataset import UNKNOWN_CLASS, some
 from ..data.items import embedding_rows, flat_rows, left_out
-from ..data.located import is_elsewhere, local_source
+from ..data.located import is_elsewhere, local_embeddings, local_source
 from ..data.open import match_classes, of_classes, open_source, queries_and_documents, read_levels, same_classes
 from ..data.readers.arrays import read_arrays, read_gallery
 from ..data.readers.manifest import read_columns
@@ -164,7 +164,7 @@ def embed_source(
         If the data cannot be embedded by the source; the message is one line.
     """
     selection = selection or Selection()
-    source = Path(source)
+    source = local_embeddings(source)
     if kind_of(source, *MODELS, SourceKind.EMBEDDINGS) is SourceKind.EMBEDDINGS:
         model = None
         dataset, gallery = _items_of_file(source, selection, labeled=labeled, apart=apart)

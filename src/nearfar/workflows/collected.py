@@ -12,7 +12,7 @@ import numpy as np
 from ..data import Dataset
 from ..data.dataset import number_labels
 from ..data.items import NamedReader, embedding_rows, named_by_paths, open_items, root_of
-from ..data.located import Named, local_source
+from ..data.located import Named, local_embeddings, local_source
 from ..data.open import open_source
 from ..index import open_store
 from ..index.groups import numbered
@@ -132,7 +132,7 @@ def collect(
     group_by : str
         Column of an index, or of a table of items, with the group of each item.
     """
-    source = Path(source)
+    source = local_embeddings(source)
     data = None if data is None else local_source(data)
     selection = replace(selection or Selection(), data=data, seen_too=True, group_by=group_by or None)
     kind = kind_of(source, *MODELS, SourceKind.EMBEDDINGS, SourceKind.INDEX)

@@ -12,6 +12,7 @@ import numpy as np
 from ..data import Dataset
 from ..data.dataset import UNKNOWN_CLASS
 from ..data.items import flat_rows
+from ..data.located import local_embeddings
 from ..evaluation import Scores
 from ..evaluation import evaluate as evaluate_embeddings
 from ..evaluation.reranking import read_reranking
@@ -83,6 +84,7 @@ def score(
 
     Scores of a variant are only printed, together with the usual scores. `clustering` is as for `evaluate`.
     """
+    source = local_embeddings(source)
     if variant is not None and any(variant):
         return score_variant(source, selection, ks, variant)
     if kind_of(source) is SourceKind.RUN and selection.all_of_run:
