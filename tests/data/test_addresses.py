@@ -5,6 +5,7 @@ import json
 import re
 import threading
 import time
+from hashlib import sha1
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
 from pathlib import Path
@@ -362,6 +363,65 @@ def test_a_bucket_is_read(server, monkeypatch, tmp_path):
     assert "s3cr3t" not in line
 
 
+class Hub(Request):
+    """Answer as the hub of Hugging Face does: about a repository, its folders and its files."""
+
+    REPOSITORY = "datasets/owner/name"
+
+    def do_GET(self):
+        path = unquote(urlsplit(self.path).path)
+        self.server.asked.append((self.command, path))
+        about = f"/api/{self.REPOSITORY}"
+        if path == about:
+            self.answer(json.dumps({"id": "owner/name", "sha": "0" * 40, "siblings": []}).encode())
+        elif path.startswith(f"{about}/tree/main"):
+            folder = path.removeprefix(f"{about}/tree/main").strip("/")
+            recursive = parse_qs(urlsplit(self.path).query)["recursive"] == ["true"]
+            self.answer(json.dumps(self.listed(folder, recursive)).encode())
+        elif path.startswith(f"/{self.REPOSITORY}/resolve/main/"):
+            content = self.server.pages[path.removeprefix(f"/{self.REPOSITORY}/resolve/main/")]
+            self.answer(content, ETag='"x"', X_Repo_Commit="0" * 40)
+        else:
+            self.answer(b"{}", 404, X_Error_Code="RepoNotFound")
+
+    do_HEAD = do_GET
+
+    def listed(self, folder, recursive):
+        start = f"{folder}/" if folder else ""
+        found = {}
+        for name, content in self.server.pages.items():
+            inside = name.removeprefix(start)
+            if name.startswith(start) and (recursive or "/" not in inside):
+                found[name] = {"type": "file", "path": name, "size": len(content), "oid": sha1(content).hexdigest()}
+            elif name.startswith(start):
+                below = start + inside.partition("/")[0]
+                found[below] = {"type": "directory", "path": below, "oid": "1" * 40}
+        return [*found.values()]
+
+
+@pytest.mark.slow
+def test_a_repository_of_hugging_face_is_read(server, monkeypatch):
+    constants = pytest.importorskip("huggingface_hub.constants")
+    monkeypatch.setattr(server, "RequestHandlerClass", Hub)
+    monkeypatch.setattr(constants, "ENDPOINT", server.address)  # HF_ENDPOINT is read when the package is imported
+    template = server.address + "/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    server.pages |= {"rows.csv": TABLE, "photos/a/1.txt": b"one", "photos/b/2.txt": b"two", "photos2/x.txt": b"no"}
+    assert len(open_dataset("hf://datasets/owner/name/rows.csv")) == 12
+    found = local_copy("hf://datasets/owner/name/photos")
+    names = {file.relative_to(found).as_posix(): file.read_text() for file in found.rglob("*") if file.is_file()}
+    assert names == {"a/1.txt": "one", "b/2.txt": "two"}
+    server.pages["photos/b/2.txt"] = b"TWO"
+    server.asked.clear()
+    remote._copied.clear()
+    local_copy("hf://datasets/owner/name/photos")
+    assert [path for path in fetched(server) if "/resolve/" in path] == [
+        f"/{Hub.REPOSITORY}/resolve/main/photos/b/2.txt"
+    ]
+    refused("hf://datasets/owner/name/none.csv", "there is nothing", NothingThereError)
+    refused("hf://datasets/owner/none/rows.csv", "there is nothing", NothingThereError)
+
+
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setattr(remote, "is_installed", lambda package: package != "s3fs")
     refused(
@@ -452,7 +512,7 @@ def test_embeddings_at_an_address_are_a_source(server, tmp_path):
     address = f"{server.address}/rows.csv"
     assert "1.414  *  rows[0]  rows[1]" in duplicates(address, k=2)
     assert "12 items of 4 classes" in evaluate(address).text
-    assert "suspects" in suspects(address)
+    assert "rows[3]  c3 -> " in suspects(address)
     assert "Index of 12 x 2" in build(address, None, tmp_path / "x.index")
     assert duplicates(Path(address), k=2) == duplicates(address, k=2)  # which has lost a slash
     with pytest.raises(ValueError, match="expected http://HOST:PORT/COLLECTION"):
