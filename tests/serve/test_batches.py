@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 
 from nearfar.index import create, open_store, records_of
 from nearfar.serve import Collection, WrongLabels, make_app
-from nearfar.serve.batches import MOST, Batches
+from nearfar.serve.batches import MOST_TOGETHER, Batches
 from tests.serve.test_api import answer_to, posted_raw, running, until
 
 BASE = "http://127.0.0.1:8000"
@@ -31,7 +31,7 @@ def test_questions_that_come_meanwhile_are_answered_together_by_kind():
         first = asyncio.create_task(batches.ask("a", "first"))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        meanwhile = [batches.ask("a", one) for one in ["x", "bad", *map(str, range(MOST))]]
+        meanwhile = [batches.ask("a", one) for one in ["x", "bad", *map(str, range(MOST_TOGETHER))]]
         others = [batches.ask("b", "x"), batches.ask("broken", "x"), batches.ask("broken", "y")]
         left = asyncio.create_task(batches.ask("a", "left"))
         await asyncio.sleep(0)
@@ -43,10 +43,10 @@ def test_questions_that_come_meanwhile_are_answered_together_by_kind():
     found, again, batches = asyncio.run(ask())
     assert found[:2] == ["a first", "a x"]
     assert isinstance(found[2], ValueError)
-    assert found[3:-3] == [f"a {one}" for one in range(MOST)]
+    assert found[3:-3] == [f"a {one}" for one in range(MOST_TOGETHER)]
     assert (found[-3], again) == ("b x", "b y")
     assert all(isinstance(one, OSError) for one in found[-2:])
-    assert sorted(asked) == [("a", 1), ("a", 3), ("a", MOST), ("b", 1), ("b", 1), ("broken", 2)]
+    assert sorted(asked) == [("a", 1), ("a", 3), ("a", MOST_TOGETHER), ("b", 1), ("b", 1), ("broken", 2)]
     assert not batches._waiting
 
 

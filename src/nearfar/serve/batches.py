@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 Kind = TypeVar("Kind", bound=Hashable)
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
-MOST = 32  # questions that are answered together: the first of them waits until all are
+MOST_TOGETHER = 32  # questions that are answered together: the first of them waits until all are
 
 
 class Batches(Generic[Kind, Question, Answer]):
@@ -56,8 +56,8 @@ class Batches(Generic[Kind, Question, Answer]):
         """Answer the questions of a kind until none waits."""
         try:
             while waiting := self._waiting[kind]:
-                taken = waiting[:MOST]
-                del waiting[:MOST]
+                taken = waiting[:MOST_TOGETHER]
+                del waiting[:MOST_TOGETHER]
                 answers = await self._answers(kind, [question for question, _ in taken])
                 for (_, future), answer in zip(taken, answers, strict=True):
                     _settle(future, answer)
