@@ -136,10 +136,10 @@ def _without_secrets(address: str) -> str:
 def address_of_copy(path: str | os.PathLike[str]) -> str | None:
     """Return the address of which a path is the copy, without secrets; None if it is no copy."""
     files = Path(os.path.abspath(path)).parent
-    record = files.parent / PLACE
-    if files.name != FILES or not record.is_file() or not files.parent.parent.samefile(private_folder("remote")):
+    note = files.parent / PLACE
+    if files.name != FILES or not note.is_file() or not files.parent.parent.samefile(private_folder("remote")):
         return None
-    return record.read_text(encoding="utf-8")
+    return note.read_text(encoding="utf-8")
 
 
 def local_copy(address: str | os.PathLike[str]) -> Path:
