@@ -80,6 +80,7 @@ sphinx_gallery_conf = {
     "remove_config_comments": True,
     "show_signature": False,
     "download_all_examples": False,
+    "write_computation_times": False,
 }
 
 

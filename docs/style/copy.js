@@ -1,9 +1,18 @@
 // A button on each block of code copies it, without prompts.
 document.addEventListener("DOMContentLoaded", () => {
-  // wide tables scroll by keys, and the two menus of the theme have names
+  // wide tables scroll by keys, and the menus and tools of the theme have names
   for (const table of document.querySelectorAll(".table-wrapper")) table.tabIndex = 0;
   document.querySelector(".sidebar-drawer")?.setAttribute("aria-label", "All pages");
   document.querySelector(".toc-drawer")?.setAttribute("aria-label", "This page");
+  const tools = document.querySelector(".content-icon-container");
+  tools?.setAttribute("role", "region");
+  tools?.setAttribute("aria-label", "Source and colors of this page");
+  for (const link of document.querySelectorAll(".sphx-glr-thumbcontainer a")) link.setAttribute("aria-label", link.textContent);
+  if (!document.querySelector("h1")) {  // the page of search results has none
+    const title = document.createElement("h1");
+    title.textContent = document.title.split(" - ")[0];
+    document.querySelector("article").prepend(title);
+  }
   for (const block of document.querySelectorAll("div.highlight")) {
     const code = block.querySelector("pre");
     if (!code || block.closest(".output")) continue;
@@ -21,5 +30,11 @@ document.addEventListener("DOMContentLoaded", () => {
     });
     block.append(button);
     code.tabIndex = 0;  // a block that scrolls can be scrolled by keys
+  }
+});
+// So do formulas and pictures that are wider than a phone, once pictures have their size.
+window.addEventListener("load", () => {
+  for (const wide of document.querySelectorAll(".formula, article p:has(> img)")) {
+    if (wide.scrollWidth > wide.clientWidth) wide.tabIndex = 0;
   }
 });

@@ -329,7 +329,7 @@ async function start() {
   const number = columns.find(([, kind]) => kind === "number");
   const text = columns.find(([column, kind]) => kind === "text" && column !== "name") || ["name"];
   at("where").placeholder = [...(number ? [`${number[0]} < 10`] : []), `${text[0]} == "a"`].join(" and ");
-  at("where-hint").textContent = `Filters compare ${columns.map(([column]) => column).join(", ")} with == != < <= > >= in, and combine with and, or, not.`;
+  at("where-hint").textContent = `Filters compare ${columns.map(([column]) => column).join(", ")} with == != < <= > >= in, contains, is missing, and combine with and, or, not.`;
   listen();
   await Promise.all([suggest(), browse("")]);
 }
