@@ -208,7 +208,7 @@ def test_a_learner_is_compared_with_the_closed_form_that_its_training_rows_choos
     assert f"Recall@1 {expected.recall_at[1]:.4f}, MAP@R {expected.map_at_r:.4f} (cosine distance)" in line
     _, out, _ = run(capsys, monkeypatch, "fit", "rows.npz", "LFDA(n_components=1)", *words[3:], "--overwrite")
     assert "A closed form (raw rows, " in out
-    assert "--rung whitened" in out
+    assert f"`nearfar fit DATA {form.options}`" in out
 
 
 def test_views_are_standardized_column_by_column(rows, capsys, monkeypatch, tmp_path):

@@ -231,7 +231,7 @@ def score_learner(
         simpler = evaluate_embeddings(form.map(rows), dataset.labels, gallery=reached, **how, clustering=False)
         title = f"{inputs_of(dataset)}, {form.title}"
         lines.append(_beside(f"closed form ({title})", simpler))
-        remarks += _worse(scored.scores, simpler, f"A closed form ({title}) gives better neighbors", "whitened")
+        remarks += _worse(scored.scores, simpler, f"A closed form ({title}) gives better neighbors", form.options)
     return "\n".join([*lines, *_listed(remarks)])
 
 
@@ -240,11 +240,11 @@ def inputs_of(dataset: Dataset) -> str:
     return dataset.title_of_raw
 
 
-def _worse(scores: Scores, simpler: Scores | None, what: str, rung: str = "") -> list[str]:
-    """Return a remark on a learner that is worse than its inputs, or than a rung of the ladder, or nothing."""
+def _worse(scores: Scores, simpler: Scores | None, what: str, options: str = "") -> list[str]:
+    """Return a remark on a learner that is worse than its inputs, or than a learner with other options, or nothing."""
     if simpler is None or not is_worse(scores, simpler):
         return []
-    use = f"use it (`nearfar train --rung {rung}`)" if rung else "use these"
+    use = f"fit a learner like it (`nearfar fit DATA {options}`)" if options else "use these"
     others = f"{use}, or try another learner or other settings"
     return [f"{what} ({both_scores(scores, simpler)}): {others}."]
 

@@ -119,10 +119,11 @@ def _geometric_mean(t: float) -> Callable[[RowsOfClasses], LinearMap]:
 
 @dataclass(frozen=True)
 class ClosedForm:
-    """A closed form: its title, the function that fits it to rows, and whether these are standardized before."""
+    """A closed form: its title, what fits it to rows, the learner like it, and whether rows are standardized before."""
 
     title: str
     fit: Callable[[RowsOfClasses], LinearMap]
+    learner: str = ""
     standardized: bool = False
 
     @property
@@ -130,19 +131,30 @@ class ClosedForm:
         """Whether it maps rows, instead of leaving their directions as they are."""
         return self.fit is not _none
 
+    @property
+    def options(self) -> str:
+        """What `nearfar fit DATA` is given for a learner like it; "" if it maps nothing."""
+        standardize = " --standardize" if self.standardized else ""
+        return f'"{self.learner}"{standardize} --distance cosine' if self.learner else ""
+
 
 OF_FEATURES: dict[str, ClosedForm] = {
     "none": ClosedForm("as they are", _none),
-    "whitening": ClosedForm("whitened", _whitening),
-    "within": ClosedForm("whitened within classes", _within_class_whitening),
-    "gmml-0.1": ClosedForm("GMML(t=0.1)", _geometric_mean(0.1)),
-    "gmml-0.3": ClosedForm("GMML(t=0.3)", _geometric_mean(0.3)),
+    "whitening": ClosedForm("whitened", _whitening, "DiscriminantWhitening(normalize=True)"),
+    "within": ClosedForm(
+        "whitened within classes", _within_class_whitening, "DiscriminantWhitening(emphasis=1, normalize=True)"
+    ),
+    "gmml-0.1": ClosedForm("GMML(t=0.1)", _geometric_mean(0.1), "GMML(t=0.1)"),
+    "gmml-0.3": ClosedForm("GMML(t=0.3)", _geometric_mean(0.3), "GMML(t=0.3)"),
 }
 """Forms for features, whose dimensions have one unit."""
 STANDARDIZED = "standardized"
 FORMS: dict[str, ClosedForm] = OF_FEATURES | {
     STANDARDIZED if name == "none" else f"{STANDARDIZED}-{name}": ClosedForm(
-        STANDARDIZED if name == "none" else f"{STANDARDIZED}, {form.title}", form.fit, standardized=True
+        STANDARDIZED if name == "none" else f"{STANDARDIZED}, {form.title}",
+        form.fit,
+        form.learner,
+        standardized=True,
     )
     for name, form in OF_FEATURES.items()
 }
@@ -176,10 +188,11 @@ def fitted(name: str, rows: AnyArray, labels: Ints) -> LinearMap:
 
 
 class FittedForm(NamedTuple):
-    """A closed form that was chosen for rows and fitted to them: its title, and the map."""
+    """A closed form that was chosen for rows and fitted to them: title, map, and the options of a learner like it."""
 
     title: str
     map: LinearMap
+    options: str
 
 
 def best_form(
@@ -191,34 +204,17 @@ def best_form(
     of_table: bool,
     seed: int = 0,
 ) -> FittedForm | None:
-    """Choose a closed form on classes that are held out of some rows, and fit it to all of them.
+    """Choose a closed form as `choose_form` does, and fit it to all rows.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (n, d)
-        Rows to learn from.
-    labels : ndarray of shape (n,)
-        Their classes.
-    groups : ndarray of shape (n,), optional
-        Items of one group are not relevant to each other.
-    asks : ndarray of bool, shape (n,), optional
-        Which items are queries, which search only the others.
-    of_table : bool
-        Whether columns may have different units, so that they may be standardized.
-    seed : int
-        Seed of the random number generator that holds out classes.
-
-    Returns
-    -------
-    FittedForm or None
-        None if no form is better than the rows as they are, or there are more than `MAX_WIDTH` columns.
+    The columns `of_table` may have different units, so that they may be standardized. Returns None if no form is better
+    than the rows as they are, or there are more than `MAX_WIDTH` columns.
     """
     if rows.shape[1] > MAX_WIDTH:
         return None
     chosen = choose_form(rows, labels, groups, asks, seed=seed, forms=tuple(FORMS if of_table else OF_FEATURES))
     if chosen.name == "none":
         return None
-    return FittedForm(chosen.title, fitted(chosen.name, rows, labels))
+    return FittedForm(chosen.title, fitted(chosen.name, rows, labels), FORMS[chosen.name].options)
 
 
 def choose_form(
@@ -233,9 +229,9 @@ def choose_form(
 ) -> ChosenForm:
     """Choose a closed form for features by MAP@R on classes that are held out of them.
 
-    Every split fits all forms to one half of the classes, and scores them on the other half; the next one
-    exchanges the halves. The form with the largest
-    mean is taken if its gain over the features as they are is larger than its standard error.
+    Every split fits all forms to one half of the classes, and scores them on the other half; the next one exchanges the
+    halves. The form with the largest mean is taken if its gain over the features as they are is larger than its
+    standard error.
 
     Parameters
     ----------
@@ -243,10 +239,8 @@ def choose_form(
         Features of the training items.
     labels : ndarray of shape (n,)
         Classes of the items.
-    groups : ndarray of shape (n,), optional
-        Items of one group are not relevant to each other.
-    asks : ndarray of bool, shape (n,), optional
-        Which items are queries, which search only the others.
+    groups, asks
+        As of `class_scores.search`.
     seed : int
         Seed of the random number generator that draws the halves.
     splits : int
