@@ -344,6 +344,7 @@ def test_backward_passes_under_autocast(method, block):
         lambda: nearfar.EnergyConfusion("one"),
         lambda: nearfar.VirtualSampleLoss(layer="embedding", eps=0.5),
         lambda: nearfar.FacilityLocationLoss(greedy="stochastic", refine=None),
+        lambda: nearfar.SiMix(),
         lambda: nearfar.BayesianUpdating(6, DIM),
     ],
 )
@@ -680,6 +681,8 @@ BOUNDS = [
     ("PotentialFieldLoss", {"delta": 0.0}, {"delta": 1e-3}, "delta must be positive, got 0.0"),
     ("RankedListLoss", {"imbalance": 1.1}, {"imbalance": 1.0}, r"imbalance must be in \[0, 1\], got 1.1"),
     ("RankedListLoss", {"imbalance": -0.1}, {"imbalance": 0.0}, r"imbalance must be in \[0, 1\], got -0.1"),
+    ("SiMix", {"alpha": -0.1}, {"alpha": 0.0}, r"alpha must be in \[0, 1\], got -0.1"),
+    ("SiMix", {"alpha": 1.1}, {"alpha": 1.0}, r"alpha must be in \[0, 1\], got 1.1"),
     ("SoftTripleLoss", {"centers": 0}, {"centers": 1}, "centers must be at least 1, got 0"),
     ("SoftTripleLoss", {"gamma": 0.0}, {"gamma": 1e-3}, "gamma must be positive, got 0.0"),
 ]
@@ -743,6 +746,7 @@ NOT_COMPILED = {
     "DivideAndConquer": "the samples of a batch tell which group learns",
     "FacilityLocationLoss": "its search runs on the processor",
     "AdversarialTriplet": "it lists triplets, of which there are as many as the labels make",
+    "SiMix": "it mixes pairs, of which there are as many as the labels make",
     "VirtualSampleLoss": "it lists pairs, of which there are as many as the labels make",
 }
 

@@ -6,6 +6,7 @@ from .deep.compositions.cos_face import CosFaceLoss as CosFaceLoss
 from .deep.compositions.divide_and_conquer import DivideAndConquer as DivideAndConquer
 from .deep.compositions.jrd import JRDLoss as JRDLoss
 from .deep.compositions.matryoshka import Matryoshka as Matryoshka
+from .deep.compositions.si_mix import SiMix as SiMix
 from .deep.distances.lp import LpDistance as LpDistance
 from .deep.distances.snr import SNRDistance as SNRDistance
 from .deep.losses.ada_face import AdaFaceLoss as AdaFaceLoss

@@ -253,6 +253,7 @@ METHODS = tuple(Method(*row) for row in (
     ("FastAPLoss", "deep/losses/fast_ap", "loss", "rows", "Cakir 2019", "-"),
     ("SmoothAPLoss", "deep/losses/smooth_ap", "loss", "rows", "Brown 2020", "-"),
     ("RecallAtKLoss", "deep/losses/recall_at_k", "loss", "rows", "Patel 2022", "-"),
+    ("SiMix", "deep/compositions/si_mix", "composition", "set", "Patel 2022", "-", {"alpha": 0.5}),
     ("PNPLoss", "deep/losses/pnp", "loss", "rows", "Li 2022", "-"),
     ("PotentialFieldLoss", "deep/losses/potential_field", "loss", "set", "Bhatnagar 2025", "-", PROXIES),
     ("Matryoshka", "deep/compositions/matryoshka", "loss", "set", "Kusupati 2022", "-", {"objective": "TripletLoss()", "dims": (2, 5)}),

@@ -22,6 +22,7 @@ WAITS = {
     "FacilityLocationLoss": "its greedy search runs on the processor",
     "AdversarialTriplet": "it lists the triplets that its generator reads",
     "VirtualSampleLoss": "it lists the similar pairs, each with a draw of its own",
+    "SiMix": "it lists the pairs of each class, which it mixes",
     "AngularLoss": "one pass over a row for each positive: it asks for their largest number once",
     "SmoothAPLoss": "as AngularLoss",
     "RecallAtKLoss": "as AngularLoss",
