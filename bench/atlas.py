@@ -153,11 +153,15 @@ def main() -> None:
     parser.add_argument("--held-splits", type=int, default=5, help="splits with scores of held-out classes")
     parser.add_argument("--few-splits", type=int, default=3, help="splits with all but closed forms on all classes")
     parser.add_argument("--seconds", type=float, default=60.0, help="processor time after which a form is left out")
+    parser.add_argument("--extract", action="store_true", help="only write the features")
     parser.add_argument("--read", action="store_true", help="only print what is finished")
     parser.add_argument("--write", type=Path, help="folder that gets atlas.csv and atlas.parquet")
     settings = parser.parse_args()
     warnings.simplefilter("ignore")  # of singular scatters, and of solvers that stop early
     settings.out.mkdir(parents=True, exist_ok=True)
+    if settings.extract:
+        extracted(settings)
+        return
     if not settings.read:
         print(f"nearfar {nearfar.__version__}, NumPy {np.__version__}, torch {torch.__version__}", flush=True)
         measure(extracted(settings), settings)
