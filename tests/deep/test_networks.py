@@ -312,6 +312,23 @@ def test_trunks_of_tokens_have_no_feature_map(monkeypatch: pytest.MonkeyPatch) -
     assert Embedder(make_trunk("conv4", (1, 28, 28)), 2).has_feature_map
 
 
+def test_places_are_embedded_like_their_mean(monkeypatch: pytest.MonkeyPatch) -> None:
+    images = torch.rand(2, 3, 32, 32)
+    for layer in (None, 5):
+        embedder = Embedder(make_trunk("conv4(width=4)", (3, 32, 32)), layer).eval()
+        places = embedder.places(images)
+        assert places.shape == (2, 2, 2, layer or 4)
+        torch.testing.assert_close(places.mean((1, 2)), embedder(images).embedding)
+    tokens = Tokens()
+    tokens.num_features = 3
+    tokens.prefix = 1  # a class token, in front of 5 x 5 patches
+    patches = Embedder(tokens, None).places(torch.rand(2, 3, 2, 13))
+    assert patches.shape == (2, 5, 5, 3)
+    for trunk, items in ((tokens, torch.rand(2, 3, 2, 12)), (make_trunk("mlp", (6,)), torch.rand(2, 6))):
+        with pytest.raises(NotImplementedError, match=r"Tokens has 23 patches, which are not a square|MLP has no map"):
+            Embedder(trunk, None).places(items)
+
+
 @pytest.mark.parametrize("trunk", ["mlp", "identity", "conv4"])
 def test_images_are_brought_to_the_channels_of_any_trunk(trunk: str) -> None:
     embedder = Embedder(make_trunk(trunk, (1, 16, 16)), 2).eval()

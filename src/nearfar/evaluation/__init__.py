@@ -7,6 +7,7 @@ from .generalization import diversity, h_divergence, joint_error
 from .graded import Graded, label_set_scores, ndcg_at_k
 from .identification import Identification, identify
 from .intervals import Interval, interval, subset_recall
+from .local_matches import local_scores, rerank_by_places
 from .plots import plot_confusions, plot_map, plot_recall, plot_roc
 from .protocol import (
     clustering_scores,
@@ -56,6 +57,7 @@ __all__ = [
     "joint_error",
     "k_reciprocal",
     "label_set_scores",
+    "local_scores",
     "map_at_r",
     "mean_average_precision",
     "mrr",
@@ -71,6 +73,7 @@ __all__ = [
     "precision_at_k",
     "r_precision",
     "recall_at_k",
+    "rerank_by_places",
     "retrieve",
     "search_reranked",
     "storage_scores",

@@ -3,13 +3,14 @@
     expand_queries       queries are expanded
     augment_gallery      queries and the items of the gallery are expanded
     k_reciprocal, csls   items are ranked by values of the method instead of distances
+    places               the first hits are ranked by the places of their images, in searches only
 
 Settings follow in parentheses, with the names of the functions: ``"k_reciprocal(k1=30, weight=0.5)"``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from inspect import Parameter, signature
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from ..neighbors.nearest import nearest
 from ..numerics.distances import as_rows
 from ..numerics.types import AnyArray
 from ..quoting import quoted
+from .local_matches import check_tolerance, check_weight
 from .rerank import (
     LocalScaling,
     RankedByValues,
@@ -67,13 +69,37 @@ class Reranked(NamedTuple):
     by: RankedByValues | None = None
 
 
-def read_reranking(text: str) -> Reranking:
+class Places(NamedTuple):
+    """Settings of the re-ranking by places: how many first hits, and those of `rerank_by_places` and `local_scores`."""
+
+    first: int
+    weight: float
+    tolerance: int
+
+
+def places(*, first: int = 50, weight: float = 0.5, tolerance: int = 1) -> Places:
+    """Return the settings of the method, which reads images and therefore belongs to `nearfar.index.search`."""
+    if not isinstance(first, int) or first < 1:
+        raise ValueError(f"rerank: places: first must be a whole number of at least 1, got {first!r:.40}")
+    check_weight("rerank: places: weight", weight)
+    check_tolerance("rerank: places: tolerance", tolerance)
+    return Places(first, weight, tolerance)
+
+
+PLACES = "places"
+SEARCHES: dict[str, Callable[..., Any]] = {**METHODS, PLACES: places}
+"""Methods of a search, which has the images."""
+
+
+def read_reranking(text: str, methods: Mapping[str, Callable[..., Any]] = METHODS) -> Reranking:
     """Parse the text of a method.
 
     Parameters
     ----------
     text : str
         ``"expand_queries"``, ``"augment_gallery"``, ``"k_reciprocal"`` or ``"csls"``, optionally with settings.
+    methods : mapping
+        Functions of the methods by name.
 
     Raises
     ------
@@ -85,20 +111,20 @@ def read_reranking(text: str) -> Reranking:
     >>> str(read_reranking("k_reciprocal( k1 = 30 )"))
     'k_reciprocal(k1=30)'
     """
-    expected = f"one of {', '.join(METHODS)}, optionally with settings such as k_reciprocal(k1=20)"
+    expected = f"one of {', '.join(methods)}, optionally with settings such as k_reciprocal(k1=20)"
     if not isinstance(text, str):
         raise ValueError(f"rerank: expected {expected}, got {quoted(text)}")
     try:
         call = parse(text, expected)
-        if not isinstance(call, Call) or call.name not in METHODS:
+        if not isinstance(call, Call) or call.name not in methods:
             raise ValueError(f"rerank: expected {expected}, got {quoted(text)}")
-        return Reranking(call.name, settings_of(call, _settings(call.name)))
+        return Reranking(call.name, settings_of(call, _settings(methods[call.name])))
     except ExpressionError as error:
         raise ValueError(f"rerank: {error}") from error
 
 
-def _settings(method: str) -> dict[str, Parameter]:
-    parameters = signature(METHODS[method]).parameters
+def _settings(function: Callable[..., Any]) -> dict[str, Parameter]:
+    parameters = signature(function).parameters
     return {name: parameter for name, parameter in parameters.items() if name not in OWN_OF_CALLS}
 
 
@@ -139,7 +165,7 @@ def _check_number_of_neighbors(method: str, settings: dict[str, Any], m: int, *,
     The search has a k of its own, to which the error of the function itself would seem to refer. `k_reciprocal` has no
     k, and works with any number of items.
     """
-    parameters = _settings(method)
+    parameters = _settings(METHODS[method])
     if "k" not in parameters:
         return
     most = m - 1 if leave_one_out or method == "augment_gallery" else m

@@ -24,6 +24,7 @@ from ..numerics.types import AnyArray, Bools, Ints
 from ..quoting import quoted
 from .adapter import QueryAdapter
 from .paths import base_folder_of, from_home
+from .places import places_in, ranked_by_places
 from .records import Hits
 from .stores import DIMS, THRESHOLD, Store
 from .words import search_fused, words_hits, words_in
@@ -107,7 +108,8 @@ def search(
     adapter : path, optional
         A `QueryAdapter` that maps embeddings of `run`, a new model, into the space of the index.
     rerank : str, optional
-        Method that re-ranks neighbors with the help of the other items, such as "csls"; the distances are then its own.
+        Method that re-ranks neighbors with the help of the other items, such as "csls"; or "places", which compares the
+        first hits with an image part by part. The distances are then its own.
     label, name, skip_bad
         As for `nearfar.data.open_items`.
 
@@ -152,7 +154,7 @@ def search(
             limit = threshold_of(store.about)
     else:
         # the threshold of an index does not apply to the distances of a re-ranking method
-        hits = search_again(store, queries, wanted, rerank)
+        hits = search_again(store, queries, wanted, rerank, where, group_by, model, items)
     if exclude_self:
         content = queries
         if adapter is None and model is not None and items.kind == "text" and items.unnamed:
@@ -254,10 +256,23 @@ def threshold_of(about: Mapping[str, str]) -> float | None:
         raise ValueError(f"the index is damaged: its threshold is {quoted(text)}; {advice}") from None
 
 
-def search_again(store: Store, queries: AnyArray, k: int, rerank: str) -> Hits:
-    """Return the k nearest items of each query after re-ranking."""
+def search_again(
+    store: Store,
+    queries: AnyArray,
+    k: int,
+    rerank: str,
+    where: str,
+    group_by: str,
+    model: Model | None,
+    items: Dataset,
+) -> Hits:
+    """Return the k nearest items of each query after re-ranking; a model and the queries are for `places` only."""
     from ..evaluation import search_reranked  # for start-up time
 
+    places = places_in(rerank)
+    if places is not None:
+        first = store.search(queries, max(k, places.first), where=where, group_by=group_by)
+        return ranked_by_places(store, first, k, places, model, items)
     index = store.in_memory()
     if len(index) == 0:
         return store.search(queries, k)
@@ -322,11 +337,13 @@ def check_search(
         raise ValueError(f"within: expected a distance of at least 0, got {within}")
     if rerank is None:
         return
-    from ..evaluation.reranking import read_reranking  # for start-up time
+    from ..evaluation.reranking import SEARCHES, read_reranking  # for start-up time
 
-    read_reranking(rerank)
+    read_reranking(rerank, SEARCHES)
     if within is not None:
         raise ValueError("within: does not work with rerank=, whose distances have another scale; give only one")
+    if places_in(rerank) is not None:  # ranks what a search has found, and so works with its conditions
+        return
     for name, value in {"where": where, "group_by": group_by}.items():
         if value:
             raise ValueError(f"{name}: does not work with rerank=, which uses all items; give only one")

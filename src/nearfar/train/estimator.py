@@ -264,8 +264,9 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         items : Dataset, array-like, or source
             Items as for `transform`, a data set, or what `nearfar.data.as_items` takes, such as a folder or, for a
             network of texts, a list of texts.
-        layer : {"embedding", "pooled"}
-            Output of the network to return.
+        layer : {"embedding", "pooled", "places"}
+            Output of the network to return. For images, "places" are (n, h, w, c) descriptors of the places of the last
+            map, or of the patches of a vision transformer, for `nearfar.evaluation.local_scores`.
         prompt : {"query", "document"}, optional
             What texts are, if the text model has `prompts` for the two. By default, each text has the prompt of the
             training.
@@ -279,6 +280,8 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         ------
         TrainError
             If the network takes other items, or rows of another length.
+        NotImplementedError
+            If the network has no "places".
         DataError
             If the network was trained on a table, and the items are from one with other columns; their order does not
             matter.

@@ -166,8 +166,8 @@ def embed(
         The network; for a run, ``load_embedder(run)``.
     dataset : Dataset
         The items.
-    layer : {"embedding", "pooled"}
-        Output of the network to return.
+    layer : {"embedding", "pooled", "places"}
+        Output of the network to return; of "places", (n, h, w, c).
     image_size : int, optional
         Side of the square images, as for `encode`. Other sizes give other embeddings; `embed_run` uses those of the
         training.
@@ -187,7 +187,9 @@ def embed(
     """
     device = next((p.device for p in embedder.parameters()), torch.device("cpu"))
     training = embedder.training
-    forward = (lambda items: embedder(items).embedding) if layer == "embedding" else embedder.features
+    forward = {"pooled": embedder.features, "places": embedder.places}.get(
+        layer, lambda items: embedder(items).embedding
+    )
     embedder.eval()
     try:
         if isinstance(getattr(embedder.trunk, "module", None), TransformersTextTrunk):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from math import isqrt
 from typing import Literal, NamedTuple, cast
 
 import torch
@@ -171,6 +172,34 @@ class Embedder(nn.Module):
             raise ValueError(f"{type(self.trunk).__name__} has no convolutional feature map")
         maps = cast(Callable[[Tensor], Tensor], self.trunk.maps)
         return maps(self.scale(as_channels(images, self.trunk)))
+
+    def places(self, images: Tensor) -> Tensor:
+        """Return (n, h, w, c) descriptors of the places of the last map, or of the patches of a vision transformer.
+
+        They go through the embedding layer, as their mean does, where they have as many channels as it takes.
+
+        Raises
+        ------
+        NotImplementedError
+            If the trunk has neither, as one of rows, texts or sounds.
+        """
+        if images.ndim != 4 or not hasattr(self.trunk, "maps"):
+            raise NotImplementedError(f"{type(self.trunk).__name__} has no map of images, and no patches")
+        found = cast(Callable[[Tensor], Tensor], self.trunk.maps)(self.scale(as_channels(images, self.trunk)))
+        if found.ndim == 3:  # tokens (n, T, c), of which those before the patches are classes and registers
+            patches = found[:, int(getattr(self.trunk, "prefix", 0)) :]
+            side = isqrt(patches.shape[1])
+            if side * side != patches.shape[1]:
+                raise NotImplementedError(
+                    f"{type(self.trunk).__name__} has {patches.shape[1]} patches, which are not a square"
+                )
+            found = patches.unflatten(1, (side, side))
+        else:
+            found = found.permute(0, 2, 3, 1)
+        if found.shape[-1] != self.trunk.num_features:
+            return found
+        n, h, w, c = found.shape
+        return self.head(found.reshape(n * h * w, c)).embedding.reshape(n, h, w, -1)
 
 
 def as_channels(items: Tensor, trunk: nn.Module) -> Tensor:

@@ -1,0 +1,181 @@
+"""Re-ranking of the first hits by local descriptors: places of two images that match, and in one arrangement.
+
+    s_pq = cos(a_p, b_q)        p, q: places of the last maps, or patches, of query a and candidate b
+    M = {(p, q): q = argmax s_p., p = argmax s_.q}                              mutual nearest neighbors
+    local(a, b) = max_o sum_{(p, q) in M, |q - p - o| <= tolerance} max(s_pq, 0) / P
+    value(a, b) = (1 - weight) cos(a, b) + weight local(a, b)
+
+The offset o is that by which most matches agree: the object may have moved, but its parts have moved together. P is the
+number of places, so that an image has 1 with itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+from ..numerics.distances import as_rows
+from ..numerics.types import AnyArray, Array
+from .rerank import Ranking
+
+BLOCK_CELLS = 2**23  # numbers in the similarities of the places of one block of pairs, and in the places themselves
+
+
+def local_scores(queries: Any, items: Any, candidates: Any, *, tolerance: int = 1) -> Array:
+    """Score how well the places of each query match those of its candidates, in one arrangement.
+
+    Parameters
+    ----------
+    queries : array-like of shape (n, h, w, c)
+        Local descriptors of the queries at h x w places, compared by cosine.
+    items : array-like of shape (m, h, w, c)
+        Local descriptors of the items.
+    candidates : array-like of int, shape (n, k)
+        Row numbers of the items that each query is compared with.
+    tolerance : int
+        Number of places by which a match may differ from the common offset, along each axis.
+
+    Returns
+    -------
+    ndarray of float64, shape (n, k)
+        Scores in [0, 1], up to rounding; 1 for an image and itself.
+
+    Raises
+    ------
+    ValueError
+        If the shapes do not belong together, a descriptor is not finite, or a candidate is no row of `items`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> parts = np.eye(9).reshape(3, 3, 9)  # nine places, all different
+    >>> moved = np.roll(parts, 1, axis=1)  # of which six move along, and three appear at the other side
+    >>> local_scores([parts], [parts, moved], [[0, 1]], tolerance=0).round(2).tolist()
+    [[1.0, 0.67]]
+    """
+    a = _unit_places("queries", queries)
+    b = _unit_places("items", items)
+    if a.shape[1:] != b.shape[1:]:
+        raise ValueError(f"items: expected maps of {a.shape[1:]} as the queries, got {b.shape[1:]}")
+    at = np.asarray(candidates)
+    if at.ndim != 2 or len(at) != len(a) or at.dtype.kind not in "iu":
+        raise ValueError(f"candidates: expected ({len(a)}, k) row numbers, got {at.dtype} of shape {at.shape}")
+    if at.size and not 0 <= at.min() <= at.max() < len(b):
+        raise ValueError(f"candidates: expected row numbers in 0..{len(b) - 1}, got {at.min()}..{at.max()}")
+    check_tolerance("tolerance", tolerance)
+    _, h, w, c = a.shape
+    P = h * w
+    a = a.reshape(len(a), P, c)
+    b = b.reshape(len(b), P, c)
+    of = np.repeat(np.arange(len(a)), at.shape[1])  # the query of each pair
+    scores = np.empty(at.size)
+    for pairs in _blocks(at.size, P * max(P, 2 * c)):
+        s = a[of[pairs]] @ b[at.ravel()[pairs]].transpose(0, 2, 1)  # (b, P, P)
+        scores[pairs] = _agreeing(s, (h, w), int(tolerance)) / P
+    return scores.reshape(at.shape)
+
+
+def rerank_by_places(
+    similarities: Any, local: Any, candidates: Any, *, k: int | None = None, weight: float = 0.5
+) -> Ranking:
+    """Rank the candidates of each query by their cosine and the score of their places together.
+
+    Parameters
+    ----------
+    similarities : array-like of shape (n, k)
+        Cosines of the embeddings of each query and its candidates.
+    local : array-like of shape (n, k)
+        Scores of `local_scores`.
+    candidates : array-like of int, shape (n, k)
+        Row numbers of the candidates.
+    k : int, optional
+        Number of candidates to return. By default, all.
+    weight : float
+        Weight of `local`, in [0, 1].
+
+    Returns
+    -------
+    Ranking
+        Its distances are one minus the mixed similarities.
+
+    Raises
+    ------
+    ValueError
+        If the shapes differ, or a setting is out of range.
+
+    Examples
+    --------
+    >>> rerank_by_places([[0.9, 0.8]], [[0.1, 0.6]], [[7, 4]]).indices.tolist()
+    [[4, 7]]
+    """
+    s = as_rows(similarities, "similarities").astype(np.float64)
+    t = as_rows(local, "local").astype(np.float64)
+    at = np.asarray(candidates)
+    if not s.shape == t.shape == at.shape:
+        raise ValueError(f"local, candidates: expected the shape of similarities, {s.shape}; got {t.shape}, {at.shape}")
+    check_weight("weight", weight)
+    values = 1 - ((1 - weight) * s + weight * t)
+    order = np.argsort(values, axis=1, kind="stable")[:, :k]
+    return Ranking(np.take_along_axis(values, order, axis=1), np.take_along_axis(at, order, axis=1))
+
+
+def check_tolerance(name: str, tolerance: Any) -> None:
+    """Raise unless it is a whole number of places."""
+    if not isinstance(tolerance, Integral) or tolerance < 0:
+        raise ValueError(f"{name}: expected a whole number of at least 0, got {tolerance!r:.40}")
+
+
+def check_weight(name: str, weight: Any) -> None:
+    """Raise unless it is a share."""
+    if not isinstance(weight, Real) or not 0 <= weight <= 1:
+        raise ValueError(f"{name}: expected a number in 0..1, got {weight!r:.40}")
+
+
+def _agreeing(s: AnyArray, shape: tuple[int, int], tolerance: int) -> Array:
+    """Return the sum of the mutual matches in (b, P, P) similarities that agree in an offset, for the best offset."""
+    h, w = shape
+    b, P, _ = s.shape
+    there = s.argmax(axis=2)  # q of each p, (b, P)
+    back = np.take_along_axis(s.argmax(axis=1), there, axis=1)
+    mutual = back == np.arange(P)
+    best = np.take_along_axis(s, there[:, :, None], axis=2)[:, :, 0]
+    votes = np.where(mutual, np.maximum(best, 0), 0).astype(np.float64)
+    # a cell of the histogram for each offset, from -(h - 1) to h - 1 rows and -(w - 1) to w - 1 columns
+    rows, columns = np.divmod(np.arange(P), w)
+    down = rows[there] - rows + h - 1
+    right = columns[there] - columns + w - 1
+    height = 2 * h - 1
+    width = 2 * w - 1
+    cell = (np.arange(b)[:, None] * height + down) * width + right
+    histogram = np.bincount(cell.ravel(), votes.ravel(), b * height * width).reshape(b, height, width)
+    padded = np.pad(histogram, ((0, 0), (tolerance, tolerance), (tolerance, tolerance)))
+    near = np.zeros_like(histogram)
+    for y, x in product(range(2 * tolerance + 1), repeat=2):
+        near += padded[:, y : y + height, x : x + width]
+    found: Array = near.max(axis=(1, 2))
+    return found
+
+
+def _unit_places(name: str, given: Any) -> AnyArray:
+    """Return maps (n, h, w, c) whose descriptors have unit length; zeros stay zeros."""
+    maps = np.asarray(given)
+    if maps.dtype != np.float32:
+        maps = maps.astype(np.float64)
+    if maps.ndim != 4 or not all(maps.shape[1:]):
+        raise ValueError(f"{name}: expected maps of shape (n, h, w, c), got {maps.shape}")
+    if not np.isfinite(maps).all():
+        raise ValueError(f"{name}: expected finite numbers")
+    lengths = np.linalg.norm(maps, axis=3, keepdims=True)
+    found: AnyArray = maps / np.where(lengths > 0, lengths, 1)
+    return found
+
+
+def _blocks(pairs: int, cells: int) -> Iterator[slice]:
+    """Yield blocks of pairs, each of which takes so many numbers."""
+    step = max(1, BLOCK_CELLS // cells)
+    for start in range(0, pairs, step):
+        yield slice(start, start + step)

@@ -1,0 +1,81 @@
+"""Searches whose first hits are ranked again by the places of their images."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+Image = pytest.importorskip("PIL.Image")
+
+import nearfar
+from nearfar.evaluation import local_scores, rerank_by_places
+from nearfar.train import DeepMetric
+from tests.commands import run
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """A folder with ten photos, a query, a network and their index."""
+    folder = tmp_path_factory.mktemp("places")
+    rng = np.random.default_rng(0)
+    (folder / "photos").mkdir()
+    patterns = rng.integers(0, 256, (11, 4, 4, 3), dtype=np.uint8)
+    for number, pattern in enumerate(patterns):
+        name = "query.png" if number == 10 else f"photos/{number}.png"
+        Image.fromarray(pattern).resize((32, 32), Image.Resampling.BICUBIC).save(folder / name)
+    pixels = np.stack([np.asarray(Image.open(folder / "photos" / f"{i}.png")) for i in range(10)])
+    network = DeepMetric(trunk="conv4(width=8)", embedding_dim=6, epochs=1, batch_size=10, random_state=0)
+    network.fit(pixels, np.arange(10) % 5).save(folder / "model")
+    return folder
+
+
+@pytest.fixture
+def here(photos, monkeypatch):
+    monkeypatch.chdir(photos)
+    return photos
+
+
+def test_the_first_hits_are_ranked_by_cosine_and_places(here, capsys, monkeypatch):
+    code, _, err = run(capsys, monkeypatch, "index", "model", "photos", "-o", "photos.index", "--overwrite")
+    assert code == 0, err
+    model = nearfar.load("model")
+    with nearfar.index.open("photos.index") as store:
+        found = nearfar.index.search(store, "query.png", k=4, rerank="places(first=6, weight=0.75)")
+        first = nearfar.index.search(store, "query.png", k=6)
+    of_hits = model.embed(first.hits.names[0].tolist(), layer="places")
+    local = local_scores(model.embed(["query.png"], layer="places"), of_hits, [[*range(6)]])
+    expected = rerank_by_places(1 - first.hits.distances, local, [[*range(6)]], k=4, weight=0.75)
+    assert found.hits.names[0].tolist() == first.hits.names[0][expected.indices[0]].tolist()
+    np.testing.assert_allclose(found.hits.distances, expected.distances, atol=1e-5)
+    # a photo of the index finds itself, at no distance; conditions hold
+    code, out, _ = run(capsys, monkeypatch, "search", "photos.index", "photos/3.png", "-k", "2", "--rerank", "places")
+    assert code == 0
+    rank, distance, name = out.splitlines()[1].split()
+    assert (rank, name) == ("1", "photos/3.png")
+    assert float(distance) < 1e-6
+    code, out, _ = run(
+        capsys, monkeypatch, "search", "photos.index", "query.png", "--rerank", "places", "--where", "name > 'photos/7'"
+    )
+    assert (code, len(out.splitlines())) == (0, 4), out
+
+
+def test_what_has_no_places_is_refused(here, capsys, monkeypatch):
+    rows = np.eye(4)
+    np.savez("rows.npz", embeddings=rows, names=list("abcd"))
+    run(capsys, monkeypatch, "index", "rows.npz", "-o", "rows.index", "--overwrite")
+    for words, told in (
+        (["rows.index", "rows.npz", "--rerank", "places"], "rerank: places needs images as queries and a network"),
+        (
+            ["rows.index", "rows.npz", "--rerank", "places(first=0)"],
+            "first must be a whole number of at least 1, got 0",
+        ),
+        (["rows.index", "rows.npz", "--rerank", "places(weight=2)"], "weight: expected a number in 0..1, got 2"),
+        (["rows.index", "rows.npz", "--rerank", "places(hits=3)"], "hits"),
+        (["rows.index", "rows.npz", "--rerank", "place"], "expected one of expand_queries, augment_gallery"),
+        (["rows.index", "rows.npz", "--rerank", "places", "--within", "1"], "--within: does not work with --rerank"),
+    ):
+        code, _, err = run(capsys, monkeypatch, "search", *words)
+        assert code == 2
+        assert told in err
+        assert len(err.splitlines()) == 1
+    code, _, err = run(capsys, monkeypatch, "evaluate", "rows.npz", "--rerank", "places")  # it has no images
+    assert (code, "expected one of expand_queries, augment_gallery, k_reciprocal, csls" in err) == (2, True)
