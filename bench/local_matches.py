@@ -3,10 +3,10 @@
     python bench/local_matches.py photos.zip --splits 5 --cache runs/maps.npz --out runs/local \\
         --encoder "timm:mobilenetv1_100(pad_type='same', pretrained='weights.safetensors')"
 
-Protocol: the splits are those of `heads.py`. The descriptors are the places of the last map, as they are or mapped by
-the closed-form whitening that the embedding, their mean, has too. The first `--depth` hits by the cosine are ranked
+Protocol: the splits are those of `heads.py`. A layer, principal directions or the closed-form whitening, embeds a
+photo; the descriptors of its places go through this layer, too, so that their mean is the embedding. The first `--depth` hits by the cosine are ranked
 again by `rerank_by_places`; those after them stay. The weight is the one of WEIGHTS with the highest MAP@R on
-validation classes, with a whitening of the others; 0 is among them. Then the whitening is learned from all training
+validation classes, with a layer of the others; 0 is among them. Then the layer is learned from all training
 classes, and the test classes are scored once, also with a fixed weight of a half.
 
 Scores are means over splits, with paired differences to the ranking by the cosine and 95% t-intervals. Times are
@@ -24,13 +24,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from heads import divided
+from heads import apply, divided, pca_start, whitening_start
 from numpy.typing import NDArray
 from paired import difference
 from zoo import append, evenly, read_cells
 
 import nearfar
-from nearfar import DiscriminantWhitening
 from nearfar.data import open_dataset
 from nearfar.evaluation import local_scores, rerank_by_places
 from nearfar.neighbors.nearest import nearest
@@ -40,7 +39,7 @@ Rows = NDArray[Any]
 WEIGHTS = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)
 FIXED = 0.5
 ALIKE = {"in any arrangement": 100, "in one arrangement": 1}  # tolerance: above the size of a map, offsets are free
-FEATURES = "features as they are"
+FEATURES = "principal directions"
 WHITENED = "whitening"
 
 
@@ -57,6 +56,7 @@ def main() -> None:
     parser.add_argument("--encoder", required=True)
     parser.add_argument("--most", type=int, default=20, help="photos of a class")
     parser.add_argument("--depth", type=int, default=30, help="hits that are ranked again")
+    parser.add_argument("--dim", type=int, default=128, help="dimensions of the embedding, and of the descriptors")
     parser.add_argument("--splits", type=int, default=5)
     parser.add_argument("--cache", type=Path, required=True, help="an .npz for the maps")
     parser.add_argument("--out", type=Path, required=True)
@@ -71,8 +71,10 @@ def main() -> None:
         for of in (FEATURES, WHITENED):
             if (split, of) in done:
                 continue
-            tried = ranked(mapped(of, maps, labels, inner, validation), labels[validation], settings.depth)
-            asked = ranked(mapped(of, maps, labels, training, test), labels[test], settings.depth)
+            tried = ranked(
+                mapped(of, maps, labels, inner, validation, settings.dim), labels[validation], settings.depth
+            )
+            asked = ranked(mapped(of, maps, labels, training, test, settings.dim), labels[test], settings.depth)
             scores = {"none": list(asked["none"][0.0])}
             for how in ALIKE:
                 chosen = max(WEIGHTS, key=lambda weight: tried[how][weight][1])
@@ -98,15 +100,13 @@ def maps_of(settings: Namespace) -> tuple[Rows, Rows]:
         return maps, stored["labels"]
 
 
-def mapped(of: str, maps: Rows, labels: Rows, learned: Rows, asked: Rows) -> Photos:
-    """Return what is asked, mapped by what is learned from other photos."""
-    maps_asked = maps[asked]
-    if of == WHITENED:
-        rows = maps[learned].mean(axis=(1, 2)).astype(np.float64)
-        learner = DiscriminantWhitening().fit(rows - rows.mean(axis=0), labels[learned])
-        L = learner.components_.astype(np.float32)
-        maps_asked = (maps_asked - rows.mean(axis=0).astype(np.float32)) @ L.T
-    return Photos(maps_asked.mean(axis=(1, 2)), maps_asked)
+def mapped(of: str, maps: Rows, labels: Rows, learned: Rows, asked: Rows, dim: int) -> Photos:
+    """Return what is asked, through a layer that is made of other photos: principal directions, or the whitening."""
+    rows = maps[learned].mean(axis=(1, 2))
+    layer = whitening_start(rows, labels[learned], dim) if of == WHITENED else pca_start(rows, dim)
+    of_asked = maps[asked]
+    places = apply(layer, of_asked.reshape(-1, maps.shape[3])).reshape(*of_asked.shape[:3], dim)
+    return Photos(places.mean(axis=(1, 2)), places)
 
 
 def ranked(photos: Photos, labels: Rows, depth: int) -> dict[str, Any]:

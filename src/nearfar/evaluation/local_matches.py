@@ -12,7 +12,6 @@ number of places, so that an image has 1 with itself.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
 from numbers import Integral, Real
 from typing import Any
 
@@ -131,7 +130,7 @@ def check_tolerance(name: str, tolerance: Any) -> None:
 
 def check_weight(name: str, weight: Any) -> None:
     """Raise unless it is a share."""
-    if not isinstance(weight, Real) or not 0 <= weight <= 1:
+    if not isinstance(weight, Real) or not 0 <= float(weight) <= 1:
         raise ValueError(f"{name}: expected a number in 0..1, got {weight!r:.40}")
 
 
@@ -152,11 +151,13 @@ def _agreeing(s: AnyArray, shape: tuple[int, int], tolerance: int) -> Array:
     width = 2 * w - 1
     cell = (np.arange(b)[:, None] * height + down) * width + right
     histogram = np.bincount(cell.ravel(), votes.ravel(), b * height * width).reshape(b, height, width)
-    padded = np.pad(histogram, ((0, 0), (tolerance, tolerance), (tolerance, tolerance)))
-    near = np.zeros_like(histogram)
-    for y, x in product(range(2 * tolerance + 1), repeat=2):
-        near += padded[:, y : y + height, x : x + width]
-    found: Array = near.max(axis=(1, 2))
+    for axis, size in ((1, height), (2, width)):  # sums over boxes, one axis at a time
+        reach = min(tolerance, size - 1)
+        edges = [(0, 0), (0, 0), (0, 0)]
+        edges[axis] = (reach, reach)
+        windows = np.lib.stride_tricks.sliding_window_view(np.pad(histogram, edges), 2 * reach + 1, axis)
+        histogram = windows.sum(axis=3)
+    found: Array = histogram.max(axis=(1, 2))
     return found
 
 
