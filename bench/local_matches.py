@@ -4,10 +4,10 @@
         --encoder "timm:mobilenetv1_100(pad_type='same', pretrained='weights.safetensors')"
 
 Protocol: the splits are those of `heads.py`. A layer, principal directions or the closed-form whitening, embeds a
-photo; the descriptors of its places go through this layer, too, so that their mean is the embedding. The first `--depth` hits by the cosine are ranked
-again by `rerank_by_places`; those after them stay. The weight is the one of WEIGHTS with the highest MAP@R on
-validation classes, with a layer of the others; 0 is among them. Then the layer is learned from all training
-classes, and the test classes are scored once, also with a fixed weight of a half.
+photo; the descriptors of its places go through this layer, too, so that their mean is the embedding. The first
+`--depth` hits by the cosine are ranked again by `rerank_by_places`; those after them stay. The weight is the one of
+WEIGHTS with the highest MAP@R on validation classes, with a layer of the others; 0 is among them. Then the layer is
+learned from all training classes, and the test classes are scored once, also with a fixed weight of a half.
 
 Scores are means over splits, with paired differences to the ranking by the cosine and 95% t-intervals. Times are
 processor time of one thread: of the matches of a query, and of the network on an image.
