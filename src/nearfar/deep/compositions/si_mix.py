@@ -9,6 +9,8 @@ scaled to unit length, so that its similarities are mixtures of those of the pai
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 import torch
 from torch import Tensor
 
@@ -21,6 +23,8 @@ from ..pairwise.comparison import Comparison
 from ..pairwise.row_loss import RowLoss
 from ..rng import SavedDraws, fresh_seed, own_draws, to_device
 from ..unit_vectors import unit
+
+AS_THEY_ARE = ("compare", "comparison", "reference", "penalty")  # of `RowLoss`, in losses that can be mixed
 
 
 def with_mixtures(z: Tensor, y: Tensor, i: Tensor, j: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
@@ -70,18 +74,16 @@ class SiMix(SavedDraws, Term):
 
     def __init__(self, loss: Term | None = None, *, alpha: float | None = None, seed: int = 0) -> None:
         super().__init__()
-        loss = RecallAtKLoss() if loss is None else loss
-        if not _mixes(loss):
+        given = RecallAtKLoss() if loss is None else loss
+        if not _mixes(given):
             raise TypeError(
                 f"SiMix: loss must compare by the cosine, such as RecallAtKLoss() or SupConLoss(); got {loss!r}"
             )
         if alpha is not None and not 0 <= alpha <= 1:
             raise ValueError(f"SiMix: alpha must be in [0, 1], got {alpha}")
-        self.loss = loss
+        self.loss = given
         self.alpha = alpha
         self._draws = torch.Generator().manual_seed(int(seed))
-
-    loss: RowLoss
 
     def local_value(self, batch: Batch) -> Tensor:
         if batch.ref is not None:
@@ -114,15 +116,9 @@ class SiMix(SavedDraws, Term):
         return to_device(drawn.to(x.dtype), x.device)
 
 
-def _mixes(loss: object) -> bool:
+def _mixes(loss: object) -> TypeGuard[RowLoss]:
     """Return whether a loss is a sum over anchors of unit vectors that are compared by the cosine, and nothing else."""
+    if not isinstance(loss, RowLoss) or loss.distance != "cosine" or not loss.normalize:
+        return False
     kind = type(loss)
-    return (
-        isinstance(loss, RowLoss)
-        and loss.distance == "cosine"
-        and loss.normalize
-        and kind.compare is RowLoss.compare
-        and kind.comparison is RowLoss.comparison
-        and kind.reference is RowLoss.reference
-        and kind.penalty is RowLoss.penalty
-    )
+    return all(getattr(kind, name) is getattr(RowLoss, name) for name in AS_THEY_ARE)
