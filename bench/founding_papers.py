@@ -149,7 +149,9 @@ def lines() -> Iterator[Line]:
 
 def lines_of(cells: list[dict[str, Any]]) -> Iterator[list[str]]:
     """Yield the table: a line for each comparison and set whose splits are all finished."""
-    means = {(cell["set"], cell["objective"], cell["split"]): np.mean(cell["scores"], axis=0) for cell in cells}
+    means: dict[tuple[str, str, int], Rows] = {
+        (cell["set"], cell["objective"], cell["split"]): np.mean(cell["scores"], axis=0) for cell in cells
+    }
     weights = {(cell["set"], cell["objective"], cell["split"]): cell["weight"] for cell in cells}
     found: dict[str, tuple[Line, str, list[int], Rows]] = {}
     for line in lines():
