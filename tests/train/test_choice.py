@@ -92,8 +92,8 @@ def test_a_training_replaces_the_best_of_what_is_cheaper_if_it_is_better_by_a_st
     for name in ("trained", "interpolated"):
         assert best_of([raw, made(name, raw.by_class + gains)]) == name
         assert best_of([raw, made(name, raw.by_class + gains - 0.045)]) == "raw"
-        assert best_of([raw, made(name, raw.by_class + gains - 0.045)], began_as_features=True) == name
-        assert best_of([raw, made(name, raw.by_class + gains - 0.065)], began_as_features=True) == "raw"
+        assert best_of([raw, made(name, raw.by_class + gains - 0.095)], began_as_features=True) == name
+        assert best_of([raw, made(name, raw.by_class + gains - 0.105)], began_as_features=True) == "raw"
     unclear = raw.by_class + gains - 0.045
     for name in ("raw-form", "frozen", "frozen-form"):  # they cost nothing
         assert best_of([raw, made(name, unclear)]) == name
@@ -120,7 +120,13 @@ def test_the_sentence_compares_the_best_with_the_trained_network_or_with_what_is
     assert "It is cheaper, and the trained network is better by only 0.010 ± 0.050 MAP@R" in found
     found = Choice((form, unclear), best="raw-form", kept="trained").sentence
     assert "Raw-form would be cheaper, and the trained network is better by only 0.010" in found
+    found = Choice((form, unclear), best="trained", kept="trained").sentence
+    assert "It is better than raw-form by 0.010 ± 0.050" in found
+    worse = made("trained", np.subtract(form.by_class, 0.01))  # of a network that began as features
+    found = Choice((form, worse), best="trained", kept="trained").sentence
+    assert "It is worse than raw-form by only 0.010 ± 0.035 MAP@R" in found
     same = made("trained", form.by_class)
+    assert "It is as good as raw-form." in Choice((form, same), best="trained", kept="trained").sentence
     found = Choice((form, same), best="raw-form", kept="raw-form").sentence
     assert "It is cheaper, and the trained network is equally good." in found
     assert "--final" not in found

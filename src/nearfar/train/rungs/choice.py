@@ -4,8 +4,9 @@ raw inputs -> a closed form on them -> features of the trunk before its training
 trained network -> weights between those before and after the training (Wortsman et al., Robust fine-tuning of zero-shot
 models, CVPR 2022). All are scored on the same classes, from which none has learned. The best of the last two replaces
 the best of the others if it is better by more than a standard error over the classes (`gain_and_error`), and a network
-that began as the features themselves if it is better at all. These classes have also chosen the epoch of the trained
-network, its whitening and the share of the weights, so that each class scores what the others choose (`left_out`).
+that began as the features themselves unless it is worse by as much. These classes have also chosen the epoch of the
+trained network, its whitening and the share of the weights, so that each class scores what the others choose
+(`left_out`).
 
 What wins is then learned again from all training classes, also those that were held out: a closed form is fitted, and a
 network that is trained in a short time, from random weights or on texts, is trained for as many epochs. Another network
@@ -154,12 +155,17 @@ class Choice:
             other = self.of("trained")
         name = "the trained network" if other.name == "trained" else other.title
         gain, error = gain_and_error(best, other)
-        if best.by_class == other.by_class:
-            return f"cheaper, and {name} is equally good"
+        is_same = best.by_class == other.by_class
         over = "sets" if self.of_sets else "classes"
         detail = f"{abs(gain):.3f} ± {error:.3f} MAP@R (standard error over the {over})"
         if gain > 0:
             return f"better than {name} by {detail}"
+        if best.name == "trained":  # it began as features
+            return (
+                f"as good as {name}" if is_same else f"worse than {name} by only {detail}, which may be due to chance"
+            )
+        if is_same:
+            return f"cheaper, and {name} is equally good"
         return f"cheaper, and {name} is better by only {detail}, which may be due to chance"
 
     def to_dict(self) -> dict[str, Any]:
@@ -200,7 +206,8 @@ def best_of(candidates: Sequence[Candidate], *, began_as_features: bool = False)
     preferred a closed form to the features as they are, so that these count only if they are better by as much.
 
     A network that `began_as_features` and made small steps is not often worse than they are, and costs as much to use.
-    For it, any gain is enough: a few held-out classes are found so easily that there is little to gain on them.
+    It is the best unless it is worse by a standard error: a few held-out classes are found so easily that there is
+    little to gain on them, and more among many.
 
     >>> raw, form, unclear, better = (
     ...     Candidate(name, name, 0, 0, by_class)
@@ -224,7 +231,7 @@ def best_of(candidates: Sequence[Candidate], *, began_as_features: bool = False)
     if not (cheaper and trained):
         return _highest(cheaper or trained).name
     gain, error = gain_and_error(_highest(trained), _highest(cheaper))
-    is_worth_it = gain > (0 if began_as_features else error)
+    is_worth_it = gain > (-error if began_as_features else error)
     return _highest(trained if is_worth_it else cheaper).name
 
 
