@@ -1,11 +1,14 @@
 """The training loops of other libraries on the page of the exchange run as printed, where these are installed."""
 
+import os
 import re
 from pathlib import Path
 
 import pytest
 
 torch = pytest.importorskip("torch")
+
+from .processes import run_in_processes
 
 PAGE = Path(__file__).parent.parent / "docs" / "interchange.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
@@ -32,6 +35,26 @@ def test_the_code_of_the_page_runs(block, tmp_path, monkeypatch):
         assert (tmp_path / "trained-model" / "modules.json").is_file()
     if "value" in found:
         assert torch.isfinite(found["value"])
+
+
+@pytest.mark.slow
+def test_skorch_trains_in_two_processes_what_it_does_in_one():
+    pytest.importorskip("skorch")
+    pytest.importorskip("accelerate")
+    (block,) = (block for block in BLOCKS if block.startswith("# skorch"))
+    alone, together = (run_in_processes(train_by, world, block, imported="skorch") for world in (1, 2))
+    last = re.compile(r"loss at the end: (\S+)")
+    assert len(last.findall(alone)) == 1
+    assert last.findall(together) == last.findall(alone) * 2
+
+
+def train_by(rank, world, block):
+    """Run a loop of the page in one of several processes, and print the loss of its last epoch."""
+    os.environ |= {"LOCAL_WORLD_SIZE": str(world)}
+    torch.manual_seed(0)
+    found = {}
+    exec(block, found)
+    print(f"loss at the end: {float(found['value']):.4f}", flush=True)
 
 
 def make_text_model(folder):

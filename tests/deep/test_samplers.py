@@ -101,6 +101,19 @@ def test_batch_size_must_divide_among_processes(
         list(make(0))
 
 
+def test_batches_that_accelerate_divides_are_refused(
+    make: Callable[[int], BatchSampler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shards = pytest.importorskip("accelerate.data_loader")
+    monkeypatch.setattr(distributed, "world", lambda: 2)
+    monkeypatch.setattr(distributed, "rank", lambda: 0)
+    for split in (False, True):
+        divided = shards.BatchSamplerShard(make(0), num_processes=2, process_index=0, split_batches=split)
+        with pytest.raises(ValueError, match=r"Sampler: gives each of 2 processes its part .* Accelerator\.prepare"):
+            next(iter(divided))
+    assert len(next(iter(make(0)))) in (4, 6)
+
+
 @pytest.mark.parametrize("before", range(0, 14, 3))
 def test_resumes_in_the_middle(make: Callable[[int], BatchSampler], before: int) -> None:
     def stream(sampler: BatchSampler):

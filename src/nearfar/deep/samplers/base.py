@@ -9,7 +9,9 @@ number of processes.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
+from types import FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -152,6 +154,21 @@ def check_integer(name: str, value: Any, least: int) -> None:
         raise ValueError(f"{name}: must be at least {least}, got {value}")
 
 
+def refuse_second_division(sampler: BatchSampler, caller: FrameType) -> None:
+    """Raise if accelerate divides the batches of a sampler, which gave each process its part of them already.
+
+    Accelerate reads batches in its own order and drops those of another size, so that a training would end after one.
+    What a caller does with the batches shows only in the caller itself: `prepare` gives no sign to a sampler.
+    """
+    divider = caller.f_locals.get("self")
+    if distributed.world() > 1 and type(divider).__name__ == "BatchSamplerShard":
+        raise ValueError(
+            f"{type(sampler).__name__}: gives each of {distributed.world()} processes its part of a batch, which "
+            "accelerate would divide again; do not pass the DataLoader to Accelerator.prepare (in Trainer, override "
+            "get_train_dataloader; in AccelerateMixin of skorch, get_iterator)"
+        )
+
+
 class BatchSampler(Checked, Sampler[list[int]]):
     """Base class of batch samplers, for ``DataLoader(batch_sampler=...)``.
 
@@ -209,6 +226,7 @@ class BatchSampler(Checked, Sampler[list[int]]):
         if self._spent:
             self._enter(self.epoch + 1)
         rows = self._rows_of_rank()
+        refuse_second_division(self, sys._getframe(1))
         plan = self.plan(np.random.default_rng((self.seed, self.epoch)))
         self._given = self._start
         self._start = 0
