@@ -459,9 +459,10 @@ def test_errors_of_images_in_a_parquet_table(tmp_path):
         ("path,label,query,gallery\nclass0/0.png,1,0,0\n", "test row 1 is neither query nor gallery"),
         ("path,label,split\nclass0/0.png,1,train\nclass0/1.png,2,query\n", "has queries but no gallery; mark"),
         ("path,label,split,query\nclass0/0.png,1,train,0\nclass0/1.png,2,test,1\n", "has queries but no gallery"),
-        ("path,label,x1,y1\nclass0/0.png,1,0,0\n", "x2, y2 missing; it has path,label,x1,y1"),
+        ("path,label,x1,y1\nclass0/0.png,1,0,0\n", "x2 (or x_2), y2 (or y_2) missing; it has path,label,x1,y1"),
         ("path,label,x1,y1,x2,y2\nclass0/0.png,1,0,0,a,9\n", "row 1 has the crop box ['0', '0', 'a', '9']"),
         ("path,label,x1,y1,x2,y2\nclass0/0.png,1,5,0,2,9\n", "expected x1 < x2"),
+        ("path,label,x_1,y_1,x_2,y_2\nclass0/0.png,1,0.1,0,0.2,0.9\n", "expected pixels, not shares of the sides"),
     ],
 )
 def test_manifest_errors(tmp_path, text, message):

@@ -842,7 +842,7 @@ def _boxes(path: Path, table: Table) -> list[Box | None] | None:
     if not given:
         return None
     if len(given) < 4:
-        missing = ", ".join(side for side in SIDES if side not in given)
+        missing = ", ".join(f"{side} (or {side[0]}_{side[1]})" for side in SIDES if side not in given)
         raise DataError(f"{path}: a crop box needs the columns {', '.join(SIDES)}; {missing} missing; {_show(table)}")
     return [_box(path, i, [table[side][i] for side in SIDES]) for i in range(len(table["path"]))]
 
@@ -858,7 +858,10 @@ def _box(path: Path, row: int, values: Sequence[Any]) -> Box | None:
         expected = f"four numbers of pixels, at most {MAX_COORDINATE:,}"
         raise DataError(f"{path}: row {row + 1} has the crop box {_shown_box(values)}; expected {expected}") from None
     if left >= right or top >= bottom:
-        raise DataError(f"{path}: row {row + 1} has the crop box {_shown_box(values)}; expected x1 < x2 and y1 < y2")
+        expected = "x1 < x2 and y1 < y2"
+        if all(0 <= float(value) <= 1 for value in values):
+            expected = "pixels, not shares of the sides of the image"
+        raise DataError(f"{path}: row {row + 1} has the crop box {_shown_box(values)}; expected {expected}")
     return left, top, right, bottom
 
 
