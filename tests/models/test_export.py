@@ -6,6 +6,7 @@ import sys
 import threading
 import urllib.error
 import urllib.request
+from dataclasses import replace
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 
@@ -18,17 +19,20 @@ pytest.importorskip("onnxscript")
 
 import nearfar
 from nearfar.data import Dataset, open_dataset, open_items
+from nearfar.data.class_labels import sets_in
 from nearfar.deep.networks.text_settings import Dense, LayerNorm, Pooling, UnitLength
 from nearfar.deep.networks.transformers_text_trunk import TransformersTextTrunk
 from nearfar.deep.networks.whiten import Whiten
 from nearfar.evaluation import recall_at_k
 from nearfar.models import export, sentence_folder
 from nearfar.models.loading import load_embedder
+from nearfar.report import model_card
 from nearfar.train import TrainConfig, embed_run, train
 from nearfar.train.checkpoint import read_about
 from nearfar.train.run import RunFolder
 from nearfar.train.scoring import tokens_of
 from nearfar.trust import TrustError
+from nearfar.workflows import calibrating
 from nearfar.workflows.calibrating import export_calibrated
 
 from ..commands import run
@@ -366,12 +370,24 @@ def test_a_network_that_computes_in_8_bits_tells_its_cost(images_run, tmp_path, 
     assert (about["activations"], about["size"]) == ("int8", 28)
     expected = embed_run(images_run, Dataset.from_array("some", images, items.labels[chosen]))
     assert recall_at_k(expected, items.labels[chosen]) == pytest.approx(recall, abs=1e-4)
+    assert f"a Recall@1 of {recall_int8:.4f} instead of {recall:.4f} (measured on" in model_card(images_run)
     assert [file.name for file in tmp_path.iterdir() if file.suffix != ".npz"] == ["small.onnx"]
     code, _, err = run(capsys, monkeypatch, "export", images_run, "-o", tmp_path / "a.pt2", "--calibrate", "digits")
     assert (code, err) == (
         2,
         "nearfar: --calibrate: works only with the network of a run, in an .onnx file; leave it out\n",
     )
+
+
+def test_the_cost_of_8_bits_counts_labels_in_common():
+    names, class_labels = sets_in(["a;b", "a", "c", "c;d"])
+    items = Dataset.from_array("sets", np.eye(4), np.array([names.index(name) for name in names]))
+    items = replace(items, classes=tuple(names), class_labels=class_labels)
+    rows = np.array([[1.0, 0], [1, 0.1], [0, 1], [0.1, 1]])
+    costs = calibrating._costs(rows, rows[::-1][[0, 2, 1, 3]], items)
+    assert (costs.recall, costs.recall_int8) == (1.0, 0.0)  # no two sets are equal
+    alone = replace(items, class_labels=sets_in(["a", "b", "c", "d"])[1], classes=("a", "b", "c", "d"))
+    assert calibrating._costs(rows, rows, alone).recall is None
 
 
 @pytest.mark.slow

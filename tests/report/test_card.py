@@ -1,6 +1,7 @@
 """The model card of a run: true, readable by hubs, and free of what belongs to one machine."""
 
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,6 +12,7 @@ pytest.importorskip("torch")
 
 from nearfar.data import open_dataset
 from nearfar.report import ReportError, model_card, push_run, write_card
+from nearfar.report.card import _in_8_bits
 from nearfar.report.pushing import UPLOADED
 from nearfar.train import embed_run
 from tests.commands import run as command
@@ -51,6 +53,22 @@ def test_damaged_files_of_a_run_are_one_line(file, content, tmp_path):
 def test_names_of_data_that_are_not_utf_8_do_not_prevent_a_card(tmp_path):
     (tmp_path / "config.json").write_text('{"data": "photos-\\udcff/", "objective": "TripletLoss()"}')
     assert "- data: photos-?/\n" in write_card(tmp_path).read_text("utf-8")
+
+
+def test_a_card_says_what_8_bits_cost(tmp_path):
+    (tmp_path / "config.json").write_text('{"data": "x", "objective": "TripletLoss()"}')
+    assert "8 bits" not in model_card(tmp_path)
+    cost = {"items": 1000, "data": "digits", "cosine": 0.9876}
+    recall = {"recall_at_1": {"float32": 0.9, "int8": 0.85}}
+    for found in (cost, cost | recall):
+        (tmp_path / "calibrated.json").write_text(json.dumps(found))
+        card = model_card(tmp_path)
+        assert "a mean cosine of 0.9876" in card
+        assert "(measured on 1,000 items of digits)" in card
+        assert ("a Recall@1 of 0.8500 instead of 0.9000" in card) == ("recall_at_1" in found)
+    (tmp_path / "best.safetensors").write_bytes(b"")
+    os.utime(tmp_path / "calibrated.json", (0, 0))  # older than the weights
+    assert _in_8_bits(tmp_path) == []
 
 
 def test_a_card_says_where_nothing_was_trained(tmp_path):

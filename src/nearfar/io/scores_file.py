@@ -21,6 +21,8 @@ RAW = "raw inputs"
 STANDARDIZED = "standardized inputs"
 FROZEN = "features of the pretrained trunk"
 """What the scores of a run are compared with."""
+CALIBRATED = "calibrated.json"
+"""File in the folder of a run: what an export that computes in 8 bits cost, for the card."""
 
 
 class ScoresFile(msgspec.Struct, kw_only=True):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ..evaluation.scores import Scores
 from ..io.atomic_files import atomic_write
-from ..io.scores_file import baseline_of, read_scores
+from ..io.scores_file import CALIBRATED, baseline_of, read_scores
 from ..io.tensor_file import read_metadata
 from ..io.untrusted import parse_json
 from ..quoting import quoted, without_folders
@@ -100,6 +100,7 @@ def model_card(run: str | Path, *, name: str = "", license: str = "", data: str 
         content = _content(folder)
         scores = _scores(folder, content)
         of_data = data or str(config.get("data", ""))
+        scores += _in_8_bits(folder)
         training = _training(folder, config, of_data, untrained=untrained)
         header = _header(license, title, without_folders(of_data), content)
     lines = [*header, f"# {title}", ""]
@@ -261,6 +262,21 @@ def _scores(folder: Path, content: Mapping[str, Any] | None) -> list[str]:
     if remarks:
         lines += ["What stood out:", "", *(f"- {remark}" for remark in remarks), ""]
     return lines
+
+
+def _in_8_bits(folder: Path) -> list[str]:
+    """Return what the last export in 8 bits cost, if there was one and the weights are older than it."""
+    note = folder / CALIBRATED
+    weights = folder / "best.safetensors"
+    if not note.is_file() or (weights.is_file() and weights.stat().st_mtime > note.stat().st_mtime):
+        return []
+    found = read_object(note)
+    recall = found.get("recall_at_1")
+    text = f"a mean cosine of {_number(found['cosine'])} to those of the network"
+    if recall is not None:
+        text += f", and a Recall@1 of {_number(recall['int8'])} instead of {_number(recall['float32'])}"
+    measured = f"measured on {found['items']:,} items of {found['data']}"
+    return ["## In 8 bits", "", f"Exported to ONNX in 8 bits, its embeddings have {text} ({measured}).", ""]
 
 
 def _training(folder: Path, config: Mapping[str, Any], data: str, *, untrained: bool) -> list[str]:

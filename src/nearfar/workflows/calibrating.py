@@ -7,18 +7,21 @@ import logging
 import os
 import tempfile
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..data import open_items
+from ..data import Dataset, open_items
+from ..evaluation.graded import label_set_scores
 from ..evaluation.protocol import recall_at_k
 from ..extras import require
 from ..io.atomic_files import atomic_write
+from ..io.scores_file import CALIBRATED
 from ..models.export import export_run, texts_beside, tokenizer_beside
 from ..numerics.types import AnyArray
+from ..quoting import without_folders
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,6 +34,8 @@ PIXEL = 255
 
 class CostOf8Bits(NamedTuple):
     """What 8 bits cost.
+
+    For items with sets of labels, Recall@1 counts items with a label in common.
 
     Attributes
     ----------
@@ -64,7 +69,8 @@ def export_calibrated(
     """Write the network of a run as an ONNX file that computes in 8 bits, and return what that costs.
 
     The range of each activation is that of up to 256 of the items, which are drawn evenly; weights have a scale for
-    each output channel. The costs are measured on all items, and are in the metadata of the file.
+    each output channel. The costs are measured on all items, and are in the metadata of the file and on the card of the
+    run.
 
     Parameters
     ----------
@@ -98,7 +104,7 @@ def export_calibrated(
         _quantize(whole, small, batches)
         with _computing(model, small):
             found = model.embed(dataset)
-        costs = _costs(expected, found, dataset.labels)
+        costs = _costs(expected, found, dataset)
         _describe(small, costs, len(dataset))
         for source, place in ((small, target), (tokenizer_beside(whole), tokenizer_beside(target))):
             if source.exists():
@@ -108,7 +114,15 @@ def export_calibrated(
                 place.unlink(missing_ok=True)
         for stale in (texts_beside(target), tokenizer_beside(texts_beside(target))):
             stale.unlink(missing_ok=True)
+    _note(Path(run), costs, dataset)
     return costs
+
+
+def _note(run: Path, costs: CostOf8Bits, items: Dataset) -> None:
+    """Leave the costs in the folder of the run, for its card; a folder that cannot be written does without."""
+    note = {"items": len(items), "data": without_folders(items.name), **_rounded(costs)}
+    with suppress(OSError), atomic_write(run / CALIBRATED) as file:
+        file.write(json.dumps(note, indent=2).encode())
 
 
 def _inputs_of(items: Tensor, names: Collection[str]) -> dict[str, AnyArray]:
@@ -188,15 +202,29 @@ def _quantize(whole: Path, small: Path, batches: list[Tensor]) -> None:
         logging.root.setLevel(level)
 
 
-def _costs(expected: AnyArray, found: AnyArray, labels: AnyArray) -> CostOf8Bits:
+def _costs(expected: AnyArray, found: AnyArray, dataset: Dataset) -> CostOf8Bits:
     lengths = np.linalg.norm(expected, axis=1) * np.linalg.norm(found, axis=1)
     cosine = float(np.mean((expected * found).sum(1) / np.maximum(lengths, np.finfo(np.float32).tiny)))
-    known = np.asarray(labels)[np.asarray(labels) >= 0]
+    of_known = np.asarray(dataset.labels) >= 0
+    known = np.asarray(dataset.labels)[of_known]
+    if dataset.has_label_sets and dataset.class_labels is not None:
+        hot = dataset.class_labels.hot(dataset.classes)[known]  # (n, labels)
+        of_each = [label_set_scores(rows[of_known], hot) for rows in (expected, found)]
+        if not of_each[0].queries:
+            return CostOf8Bits(cosine, None, None)
+        return CostOf8Bits(cosine, of_each[0].recall_at_1, of_each[1].recall_at_1)
     if not len(known) or np.bincount(known).max() < 2:
         return CostOf8Bits(cosine, None, None)
-    of_known = np.asarray(labels) >= 0
     recall, recall_int8 = (recall_at_k(rows[of_known], known, distance="cosine") for rows in (expected, found))
     return CostOf8Bits(cosine, recall, recall_int8)
+
+
+def _rounded(costs: CostOf8Bits) -> dict[str, Any]:
+    """Return the costs for a file."""
+    found: dict[str, Any] = {"cosine": round(costs.cosine, 4)}
+    if costs.recall is not None and costs.recall_int8 is not None:
+        found["recall_at_1"] = {"float32": round(costs.recall, 4), "int8": round(costs.recall_int8, 4)}
+    return found
 
 
 def _describe(file: Path, costs: CostOf8Bits, items: int) -> None:
@@ -207,8 +235,6 @@ def _describe(file: Path, costs: CostOf8Bits, items: int) -> None:
     model = onnx.load(file)
     texts = {one.key: one.value for one in model.metadata_props}
     about = json.loads(texts["about"]) | {"weights": "int8", "activations": "int8", "calibrated_on": items}
-    about["cosine"] = round(costs.cosine, 4)
-    if costs.recall is not None and costs.recall_int8 is not None:
-        about["recall_at_1"] = {"float32": round(costs.recall, 4), "int8": round(costs.recall_int8, 4)}
+    about |= _rounded(costs)
     helper.set_model_props(model, texts | {"about": json.dumps(about)})
     onnx.save(model, file)
