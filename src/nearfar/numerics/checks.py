@@ -104,6 +104,11 @@ def targets(y: AnyArray | None, n: int) -> Array:
     return Y - Y.mean(axis=0)
 
 
+def is_zero(value: Any) -> bool:
+    """Return whether a setting, which may still be unchecked, is the number 0."""
+    return isinstance(value, (int, float, np.number)) and value == 0
+
+
 def at_least(low: float, **values: float | str) -> None:
     """Raise a ValueError unless the value of each keyword is a finite number of at least `low`.
 

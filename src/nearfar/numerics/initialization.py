@@ -85,12 +85,14 @@ def chosen_start(labels: Ints | None, k: int, n: int, d: int) -> str:
     return "identity"
 
 
-def in_span(init: str | AnyArray, n_components: int | None) -> bool:
-    """Return whether a search in the span of the differences between rows equals one in all features.
+def span_setting(init: str | AnyArray, n_components: int | None, reg: float) -> bool | str:
+    """Return the `_span` of a learner whose search may start from the identity, and with `reg` is drawn to 0.
 
-    This is the case if the search starts from the identity.
+    Outside of the span of the differences between rows, a search then stays at its start, or ends at 0.
     """
-    return n_components is None and isinstance(init, str) and init in ("auto", "identity")
+    if n_components is not None or not isinstance(init, str) or init not in ("auto", "identity"):
+        return False
+    return "full" if checks.is_zero(reg) else True
 
 
 def inside(

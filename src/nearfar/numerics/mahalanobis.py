@@ -33,12 +33,12 @@ def pooled_covariance(sets: Sequence[AnyArray]) -> Array:
     return np.sum([(len(p) - 1) * covariance(p) for p in several], axis=0) / (n - len(sets))
 
 
-def shrink(C: Array, shrinkage: float) -> Array:
-    """Return the shrunk covariance (1 - shrinkage) C + shrinkage tr(C) / d I."""
-    return (1 - shrinkage) * C + shrinkage * np.trace(C) / len(C) * np.eye(len(C))
+def shrink(C: Array, shrinkage: float, features: int | None = None) -> Array:
+    """Return the shrunk covariance (1 - shrinkage) C + shrinkage tr(C) / d I for d features, by default those of C."""
+    return (1 - shrinkage) * C + shrinkage * np.trace(C) / (features or len(C)) * np.eye(len(C))
 
 
-def regularized(C: Array, shrinkage: float | str, freedom: float) -> Array:
+def regularized(C: Array, shrinkage: float | str, freedom: float, features: int | None = None) -> Array:
     """Return the covariance with a share of the scaled identity, or for "auto" C + 0.3 tr(C) / freedom I.
 
     The latter is the covariance under a prior (inverse Wishart) that counts as much as 0.3 rows for each feature, up to
@@ -52,9 +52,11 @@ def regularized(C: Array, shrinkage: float | str, freedom: float) -> Array:
         Share of the scaled identity.
     freedom : float
         Number of degrees of freedom of C: rows less estimated means.
+    features : int, optional
+        Number of features, if C is the covariance in coordinates of the rows. By default, d.
     """
     if shrinkage != "auto":
-        return shrink(C, float(shrinkage))
+        return shrink(C, float(shrinkage), features)
     return C + PRIOR_ROWS * np.trace(C) / max(freedom, 1.0) * np.eye(len(C))
 
 
@@ -63,7 +65,7 @@ def prior_share(d: int, freedom: float) -> float:
     return PRIOR_ROWS * d / (PRIOR_ROWS * d + max(freedom, 1.0))
 
 
-def ledoit_wolf(X: Array, S: Array, freedom: int | None = None) -> float:
+def ledoit_wolf(X: Array, S: Array, freedom: int | None = None, features: int | None = None) -> float:
     """Return the Ledoit-Wolf shrinkage (2004) of the covariance S = X'X / n of centered rows, without a copy of X.
 
     Parameters
@@ -74,16 +76,20 @@ def ledoit_wolf(X: Array, S: Array, freedom: int | None = None) -> float:
         Covariance.
     freedom : int, optional
         Number of degrees of freedom of the centered rows. By default, n.
+    features : int, optional
+        Number of features, if X holds coordinates of the rows. By default, d.
     """
     unit = float(np.trace(S)) / len(S) or 1.0  # without which fourth powers of the rows could overflow or vanish
     square = np.einsum("nd,nd->n", X, X) / unit
-    return ledoit_wolf_share(S / unit, float(square @ square) / len(X), freedom or len(X))
+    return ledoit_wolf_share(S / unit, float(square @ square) / len(X), freedom or len(X), features)
 
 
-def ledoit_wolf_share(S: Array, fourth: float, freedom: float) -> float:
+def ledoit_wolf_share(S: Array, fourth: float, freedom: float, features: int | None = None) -> float:
     """Return `ledoit_wolf` from the mean of |x|^4 over centered rows x."""
-    # |S - tr(S) / d I|^2, and the mean over rows of |x x' - S|^2 divided by their number
-    spread = float(np.sum((S - np.trace(S) / len(S) * np.eye(len(S))) ** 2))
+    d = features or len(S)
+    mean = float(np.trace(S)) / d
+    # |S - tr(S) / d I|^2 over all features, and the mean over rows of |x x' - S|^2 divided by their number
+    spread = float(np.sum((S - mean * np.eye(len(S))) ** 2)) + (d - len(S)) * mean**2
     error = (fourth - float(np.sum(S**2))) / freedom
     if spread <= 0:
         return 0.0

@@ -137,14 +137,14 @@ def around(V: Array, w: Array, c: float) -> Array:
     return A
 
 
-def beside_identity(L: Array, V: Array) -> Array:
-    """Return the symmetric root (d, d) of a metric that is L' L in coordinates V (r, d) and I outside of them.
+def beside_identity(L: Array, V: Array, c: float = 1.0) -> Array:
+    """Return the symmetric root (d, d) of a metric that is L' L in coordinates V (r, d) and c^2 I outside of them.
 
     The rows of V are orthonormal.
     """
-    # with L = P diag(s) Q, the root in coordinates V is Q' diag(s) Q; outside it is I: I + (Q V)' diag(s - 1) Q V
-    _, s, Q = np.linalg.svd(L)
-    return around(Q @ V, s - 1, 1.0)
+    # with L = P diag(s) Q, the root in coordinates V is Q' diag(s) Q; outside it is c I: c I + (Q V)' diag(s - c) Q V
+    _, s, Q = np.linalg.svd(L, full_matrices=False)
+    return around(Q @ V, s - c, c)
 
 
 def sharp_spectrum(S: Array, D: Array) -> tuple[Array, Array, Array]:

@@ -257,6 +257,16 @@ def data_span(X: Array) -> Array:
     return psd.fix_signs(Vt[s > max(X.shape) * np.finfo(float).eps * s.max(initial=0.0)].T).T
 
 
+def with_direction_outside(V: Array) -> Array:
+    """Return orthonormal rows V (r, d), r < d, and one direction more, which is orthogonal to them."""
+    # the axis that V covers least, without its part in V; one more projection removes what rounding left
+    u = np.eye(1, V.shape[1], int(np.argmin(np.einsum("rd,rd->d", V, V))))[0]
+    for _ in range(2):
+        u -= V.T @ (V @ u)
+        u /= np.linalg.norm(u)
+    return np.vstack([V, u])
+
+
 def coordinates(X: Array) -> Array:
     """Return coordinates (r, d), r >= 1, that preserve all differences between rows.
 

@@ -131,24 +131,26 @@ def size_weights(sizes: Array | Ints, weighting: str) -> Array:
 
 
 def shrunk_within(
-    X: Array, chunks: Ints, lost: int, weighting: str, shrinkage: float | str = 0.0
+    X: Array, chunks: Ints, lost: int, weighting: str, shrinkage: float | str = 0.0, features: int | None = None
 ) -> tuple[Array, float]:
-    """Return `within_chunklets` with a share of the scaled identity mixed in, and that share."""
+    """Return `within_chunklets` with a share of the scaled identity of so many features mixed in, and that share."""
     C = within_chunklets(X, chunks, lost, weighting)
     if shrinkage == "lw":
         rows, codes = scatter.known(X, chunks)
         weight = len(rows) * row_weights(codes, lost, weighting)
         rows = (rows - scatter.class_means(rows, codes)[codes]) * np.sqrt(weight)[codes, None]
         # the deviations of a chunklet sum to 0: n rows of c chunklets have n - c degrees of freedom
-        shrinkage = mahalanobis.ledoit_wolf(rows, C, len(rows) - len(weight))
+        shrinkage = mahalanobis.ledoit_wolf(rows, C, len(rows) - len(weight), features)
     elif shrinkage == "auto":
         known = chunks[chunks >= 0]
         freedom = len(known) - len(np.unique(known))
         return mahalanobis.regularized(C, shrinkage, freedom), mahalanobis.prior_share(len(C), freedom)
-    return mahalanobis.shrink(C, float(shrinkage)), float(shrinkage)
+    return mahalanobis.shrink(C, float(shrinkage), features), float(shrinkage)
 
 
-def shrunk_from_sums(sums: ClassMoments, lost: int, weighting: str, shrinkage: float | str = 0.0) -> Array:
+def shrunk_from_sums(
+    sums: ClassMoments, lost: int, weighting: str, shrinkage: float | str = 0.0, features: int | None = None
+) -> Array:
     """Return the covariance of `shrunk_within` from the sums over chunklets; chunklets of one row are not counted."""
     several = sums.count > 1
     warn_of_singles(int((~several).sum()))
@@ -162,5 +164,5 @@ def shrunk_from_sums(sums: ClassMoments, lost: int, weighting: str, shrinkage: f
     if shrinkage == "lw":
         assert sums.fourth is not None
         fourth = n.sum() * float(weight**2 @ sums.fourth)  # the mean of |z|^4 over rows scaled to the covariance C
-        shrinkage = mahalanobis.ledoit_wolf_share(C, fourth, n.sum() - len(n))
-    return mahalanobis.regularized(C, shrinkage, float(n.sum()) - len(n))
+        shrinkage = mahalanobis.ledoit_wolf_share(C, fourth, n.sum() - len(n), features)
+    return mahalanobis.regularized(C, shrinkage, float(n.sum()) - len(n), features)

@@ -17,12 +17,12 @@ from ..numerics.types import AnyArray, Array, Ints
 SCATTER_CANCELLATION = 1e-6  # share of sums of squares below which their differences have few digits left
 
 
-def relative(reg: float | str, S: Array) -> float:
-    """Return the weight lam of the prior, with reg in units of tr(S) / d.
+def relative(reg: float | str, S: Array, features: int | None = None) -> float:
+    """Return the weight lam of the prior, with reg in units of tr(S) / d for d features, by default those of S.
 
     "auto" is 1e-6, with a warning, if S is nearly singular, and 0 otherwise.
     """
-    unit = float(np.trace(S)) / len(S) or 1.0
+    unit = float(np.trace(S)) / (features or len(S)) or 1.0
     if isinstance(reg, str) and reg == "auto":
         w = eigvalsh(psd.symmetrize(S))
         if w[0] >= 1e-9 * w[-1] > 0:
@@ -35,8 +35,12 @@ def relative(reg: float | str, S: Array) -> float:
     return float(reg) * unit
 
 
-def regularized(S: Array, D: Array, reg: float | str, prior: AnyArray | None = None) -> tuple[Array, Array]:
+def regularized(
+    S: Array, D: Array, reg: float | str, prior: AnyArray | None = None, features: int | None = None
+) -> tuple[Array, Array]:
     """Return S + lam M0^-1 and D + lam M0, where M0 is the identity unless a prior is given.
+
+    S and D may be those of a subspace of so many `features`.
 
     Raises
     ------
@@ -48,7 +52,7 @@ def regularized(S: Array, D: Array, reg: float | str, prior: AnyArray | None = N
         M0 = psd.require_pd(prior, "prior")
     if M0.shape != S.shape:
         raise ValueError(f"prior must have shape {S.shape}; got {M0.shape}")
-    lam = relative(reg, S)
+    lam = relative(reg, S, features)
     if lam > 0:
         # S pairs with M and D with M^-1, so the prior enters one of them inverted
         M0_inverse = M0 if prior is None else inv(M0)
@@ -60,6 +64,11 @@ def regularized(S: Array, D: Array, reg: float | str, prior: AnyArray | None = N
             f"the similar scatter is singular with reg={reg} (rank {psd.rank(w)} of {len(w)}); use reg > 0"
         )
     return S, D
+
+
+def span_setting(reg: float | str) -> bool | str:
+    """Return the `_span` of a learner: with a prior, M is a multiple of the identity where no rows differ."""
+    return True if checks.is_zero(reg) else "full"
 
 
 def stack_scatters(T: Array, pairs: Pairs | LabelPairs) -> tuple[Array, Array]:

@@ -28,12 +28,17 @@ def information_geometry(
     lam: float = 0.5,
     shrinkage: float | str = 0.0,
     n_components: int | None = None,
+    features: int | None = None,
+    repeats: int = 0,
 ) -> Solution:
-    """Return L (k, d) as `x`; labels are codes (n,) or memberships (n, c); see `InformationGeometryMetric`."""
+    """Return L (k, d) as `x`; labels are codes (n,) or memberships (n, c); see `InformationGeometryMetric`.
+
+    X may hold coordinates of rows with so many `features`, the last of which stands for `repeats` more.
+    """
     # M = (B / lam)^-1 with B = lam X' K_L^-1 X
     B = label_precision.label_precision(X, labels, lam)
-    B = mahalanobis.regularized(B, shrinkage, label_precision.degrees_of_freedom(labels))
-    L, value = label_precision.inverse_metric(B, lam)
+    B = mahalanobis.regularized(B, shrinkage, label_precision.degrees_of_freedom(labels), features)
+    L, value = label_precision.inverse_metric(B, lam, repeats)
     return Solution(scatter.widest(L, X, n_components), value)
 
 
@@ -92,8 +97,10 @@ class InformationGeometryMetric(LabelSums):
         self.shrinkage = shrinkage
 
     @property
-    def _span(self) -> bool:
-        return self.center  # otherwise, the origin may be outside of the span of the differences
+    def _span(self) -> bool | str:
+        if not self.center:  # the origin may be outside of the span of the differences
+            return False
+        return True if checks.is_zero(self.shrinkage) else "full"
 
     @with_signature_hint
     def fit(
@@ -136,7 +143,7 @@ class InformationGeometryMetric(LabelSums):
         self._check_settings()
         if self.center:
             X = X - X.mean(axis=0)
-        return information_geometry(X, labels, self.lam, self.shrinkage, self.n_components)
+        return information_geometry(X, labels, self.lam, self.shrinkage, self.n_components, work.features, work.repeats)
 
     def _solve_sums(self, sums: ClassMoments, rows: ClassMoments, work: Workspace) -> Solution:
         self._check_settings()
@@ -144,8 +151,8 @@ class InformationGeometryMetric(LabelSums):
         if self.center:
             means = means - rows.center
         B = label_precision.precision_of_sums(sums.within, sums.count, means, self.lam)
-        B = mahalanobis.regularized(B, self.shrinkage, sums.n - len(sums.count))
-        L, value = label_precision.inverse_metric(B, self.lam)
+        B = mahalanobis.regularized(B, self.shrinkage, sums.n - len(sums.count), work.features)
+        L, value = label_precision.inverse_metric(B, self.lam, work.repeats)
         if self.n_components is None:
             return Solution(psd.compress(L), value)
         U = psd.leading(L @ rows.total @ L.T, self.n_components)[1]

@@ -43,8 +43,12 @@ def precision_of_sums(within: Array, n: Array | Ints, means: Array, lam: float) 
     return within + (means.T * (lam * n / (lam + n))) @ means
 
 
-def inverse_metric(B: Array, lam: float) -> tuple[Array, float]:
-    """Return L with L' L = M = (B / lam)^-1, and the minimum tr(M^-1 M) - log det M."""
+def inverse_metric(B: Array, lam: float, repeats: int = 0) -> tuple[Array, float]:
+    """Return L with L' L = M = (B / lam)^-1, and the minimum tr(M^-1 M) - log det M.
+
+    The last coordinate stands for `repeats` more, along which B is the same.
+    """
     B = psd.regularize_singular(B / lam, name="the precision of the rows")
     w, V = psd.spectrum(B)
-    return (V / np.sqrt(w)).T[::-1], float(len(B) + np.log(w).sum())
+    value = len(B) + np.log(w).sum() + repeats * (1 + np.log(B[-1, -1]))
+    return (V / np.sqrt(w)).T[::-1], float(value)

@@ -18,7 +18,7 @@ CALIBRATION_PAIRS = 2000  # pairs whose distances calibrate the bounds
 def span_setting(learner: Any) -> str | bool:
     """Return the `_span` of a learner with a `prior`: an identity prior is kept outside of the span of the rows."""
     if isinstance(learner.prior, str) and learner.prior == "identity":
-        return "identity"
+        return "full"
     return False
 
 

@@ -32,8 +32,8 @@ class FastNCA(FromLabels, Mahalanobis):
     Parameters
     ----------
     n_components : int, optional
-        Number of dimensions of the learned space (rows of L). By default, the number of features, or the number of
-        directions in which the rows differ if that is smaller.
+        Number of dimensions of the learned space (rows of L). By default, the number of features; directions in
+        which no rows differ then stay as they are at the start.
     k : int
         Number of hits (nearest rows of the same class) and of misses (nearest rows of other classes) of each row, at
         least 1. Smaller classes contribute all their rows. With all rows, this is `NCA`.
@@ -114,8 +114,8 @@ class FastNCA(FromLabels, Mahalanobis):
         self.random_state = random_state
 
     @property
-    def _span(self) -> bool:
-        return initialization.in_span(self.init, self.n_components)
+    def _span(self) -> bool | str:
+        return initialization.span_setting(self.init, self.n_components, self.reg)
 
     def _solve(self, X: Array, labels: Ints, work: Workspace) -> Solution:
         checks.at_least(0, reg=self.reg)

@@ -53,8 +53,8 @@ class NCA(FromLabels, Mahalanobis):
     Parameters
     ----------
     n_components : int, optional
-        Number of dimensions of the learned space (rows of L). By default, the number of features, or the number of
-        directions in which the rows differ if that is smaller.
+        Number of dimensions of the learned space (rows of L). By default, the number of features; directions in
+        which no rows differ then stay as they are at the start.
     objective : {"accuracy", "log"}
         What to maximize: "accuracy", the expected number of rows that pick a neighbor of their own class (the paper's
         objective), or "log", the log-probability that all rows do, which is sensitive to outliers.
@@ -194,9 +194,9 @@ class NCA(FromLabels, Mahalanobis):
         return initialization.median_scaled(X, L)
 
     @property
-    def _span(self) -> bool:
+    def _span(self) -> bool | str:
         # Adam scales each entry by itself, so its steps depend on the axes of the coordinates
-        return self.batch_size is None and initialization.in_span(self.init, self.n_components)
+        return self.batch_size is None and initialization.span_setting(self.init, self.n_components, self.reg)
 
     def _solve(self, X: Array, labels: Ints, work: Workspace) -> Solution:
         self._check()

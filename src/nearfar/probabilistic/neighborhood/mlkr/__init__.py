@@ -105,8 +105,8 @@ class MLKR(Mahalanobis):
     Parameters
     ----------
     n_components : int, optional
-        Number of dimensions of the learned space (rows of L). By default, the number of features, or the number of
-        directions in which the rows differ if that is smaller.
+        Number of dimensions of the learned space (rows of L). By default, the number of features; directions in
+        which no rows differ then stay as they are at the start.
     init : {"auto", "whole", "pca", "identity", "random"} or array-like of shape (k, d)
         Start of the search. "whole" first runs a rough search with k = d and takes the k leading directions of the rows
         under its metric; without it, a search for few components often ends far from the best ones. "pca", "identity"
@@ -211,8 +211,13 @@ class MLKR(Mahalanobis):
         return Supervised(X[order], (Y[order],), order)
 
     @property
-    def _span(self) -> bool:  # other starts have the shape of L, and no d x d matrix is formed for them
-        return isinstance(self.init, str) and (self.n_components is None or self.init in ("auto", "whole"))
+    def _span(self) -> bool | str:  # other starts have the shape of L, and no d x d matrix is formed for them
+        if not isinstance(self.init, str):
+            return False
+        if self.n_components is not None:
+            return self.init in ("auto", "whole")
+        # a search from the identity does not leave it where no rows differ; a penalty does not see these directions
+        return "full" if self.init in ("auto", "identity") else True
 
     def _solve(self, X: Array, Y: Array, work: Workspace) -> Solution:
         checks.one_of((None, "median"), init_scale=self.init_scale)

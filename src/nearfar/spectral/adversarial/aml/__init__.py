@@ -124,8 +124,6 @@ class AML(FromPairs, Mahalanobis):
     point could change.
     """
 
-    _span = True
-
     def __init__(
         self,
         alpha: float = 1.0,
@@ -155,14 +153,30 @@ class AML(FromPairs, Mahalanobis):
         self.verbose = verbose
         self.random_state = random_state
 
+    @property
+    def _span(self) -> bool | str:
+        return geodesic.span_setting(self.reg)
+
     def _solve(self, X: Array, pairs: Pairs | LabelPairs, work: Workspace) -> Solution:
         checks.at_least(0, alpha=self.alpha)
         checks.above(0, beta=self.beta)
         checks.one_of(SOLVERS, solver=self.solver)
         S, D = scatter.pair_scatters(X, pairs).mean()
-        S, D = geodesic.regularized(S, D, self.reg)
+        S, D = geodesic.regularized(S, D, self.reg, features=work.features)
         found = aml(S, D, self.alpha, self.beta, self.solver, start=work.start(S.shape), **self._search())
+        if work.repeats:
+            found = self._with_repeated(found, S, D, work.repeats)
         return found.with_x(found.x[: self.n_components])
+
+    def _with_repeated(self, found: Solution, S: Array, D: Array, repeats: int) -> Solution:
+        """Return the solution with objectives that count the last direction, along which no rows differ, so often."""
+        last = S[-1:, -1:], D[-1:, -1:], self.alpha, self.beta
+        length = np.array([[np.linalg.norm(found.x[:, -1])]])  # of L along it
+        more = repeats * adversary.value(length, *last)[0]
+        plain = repeats * adversary.value(psd.sharp_factor(*last[:2]), *last)[0]
+        attributes = {"gmml_objective": found.attributes["gmml_objective"] + plain}
+        history = None if found.history is None else found.history + more
+        return found.with_x(found.x, objective=found.value + more, history=history, attributes=attributes)
 
     def adversarial_pairs(self, X: AnyArray, pairs: AnyArray, pair_labels: AnyArray) -> Array:
         """Return the response of the adversary to pairs of rows.

@@ -23,13 +23,18 @@ from . import cross_validation
 
 
 def gmml(
-    X: Array, pairs: Pairs | LabelPairs, t: float | str = 0.5, reg: float | str = 0.1, prior: AnyArray | None = None
+    X: Array,
+    pairs: Pairs | LabelPairs,
+    t: float | str = 0.5,
+    reg: float | str = 0.1,
+    prior: AnyArray | None = None,
+    features: int | None = None,
 ) -> Solution:
-    """Return L (d, d) with L' L = M as `x`; see `GMML` for the settings."""
+    """Return L (d, d) with L' L = M as `x`; see `GMML` for the settings, and `geodesic.regularized` for `features`."""
 
     def regularized(X: Array, pairs: Pairs | LabelPairs) -> tuple[Array, Array]:
         S, D = scatter.pair_scatters(X, pairs).mean()
-        return geodesic.regularized(S, D, reg, prior)
+        return geodesic.regularized(S, D, reg, prior, features)
 
     if isinstance(t, str):
         if not isinstance(pairs, LabelPairs):
@@ -88,7 +93,8 @@ class GMML(PairSums):
     manifold as a restatement, although that objective differs and only shares its minimum at t = 1/2.
 
     If there are more features than rows (and no prior), the metric is learned in the span of the differences between
-    rows and is 0 outside it, where M would be a multiple of the identity.
+    rows. Outside of it, both scatters are lam I, with lam the weight of the prior, so that M is lam^(2 t - 1) I; it is
+    0 there with ``reg=0``, or if at most as many components are requested as the span has directions.
 
     Examples
     --------
@@ -121,8 +127,10 @@ class GMML(PairSums):
         self.random_state = random_state
 
     @property
-    def _span(self) -> bool:
-        return self.prior is None
+    def _span(self) -> bool | str:
+        if self.prior is not None:
+            return False
+        return geodesic.span_setting(self.reg)
 
     @property
     def _needs_rows(self) -> str:
@@ -132,14 +140,14 @@ class GMML(PairSums):
 
     def _solve(self, X: Array, pairs: Pairs | LabelPairs, work: Workspace) -> Solution:
         self._check_t()
-        found = gmml(X, pairs, self.t, self.reg, self.prior)
+        found = gmml(X, pairs, self.t, self.reg, self.prior, work.features)
         return found.with_x(psd.compress(found.x, self.n_components))
 
     def _solve_sums(self, sums: ClassMoments, rows: ClassMoments, work: Workspace) -> Solution:
         self._check_t()
         t = float(self.t)
         S, D = class_sums.pair_scatters(sums, self.weighting).mean()
-        S, D = geodesic.regularized(S, D, self.reg, self.prior)
+        S, D = geodesic.regularized(S, D, self.reg, self.prior, work.features)
         L = psd.compress(psd.sharp_factor(S, D, t), self.n_components)
         return Solution(L, attributes={"t": t})
 

@@ -30,15 +30,16 @@ def partial_label_gmml(
     lam: float = 1.0,
     t: float = 0.5,
     reg: float | str = 0.1,
+    features: int | None = None,
 ) -> Array:
-    """Return L (d, d) with L' L = M; see `PartialLabelGMML` for the settings."""
+    """Return L (d, d) with L' L = M; see `PartialLabelGMML`, and `geodesic.regularized` for `features`."""
     S, D = scatters(X, Y, n_neighbors, l1, lam)
     if not D.any():
         cause = "no row that shares no candidate is nearer than the neighbors that share one, so that D is 0"
         if reg in (0, "auto"):
             raise ValueError(f"reg must be above 0 here; got {reg!r}: {cause}")
         warn(f"{cause}; only similar rows and reg count")
-    S, D = geodesic.regularized(S, D, reg)
+    S, D = geodesic.regularized(S, D, reg, features=features)
     return psd.sharp_factor(S, D, t)
 
 
@@ -95,8 +96,6 @@ class PartialLabelGMML(FromSets, Mahalanobis):
     True
     """
 
-    _span = True
-
     def __init__(
         self,
         n_neighbors: int = 10,
@@ -114,10 +113,14 @@ class PartialLabelGMML(FromSets, Mahalanobis):
         self.reg = reg
         self.n_components = n_components
 
+    @property
+    def _span(self) -> bool | str:
+        return geodesic.span_setting(self.reg)
+
     def _solve(self, X: Array, Y: Bools, work: Workspace) -> Array:
         checks.counts(1, n_neighbors=self.n_neighbors)
         checks.above(0, l1=self.l1)
         checks.at_least(0, lam=self.lam)
         checks.between(0, 1, t=self.t)
-        L = partial_label_gmml(X, Y, self.n_neighbors, self.l1, self.lam, self.t, self.reg)
+        L = partial_label_gmml(X, Y, self.n_neighbors, self.l1, self.lam, self.t, self.reg, work.features)
         return psd.compress(L, self.n_components)

@@ -68,8 +68,8 @@ class IML(FromLabels, Mahalanobis):
     Attributes
     ----------
     components_ : ndarray of shape (k, d)
-        Linear map L of the metric: the distance is |L (a - b)|. If there are more features than rows, it is 0 outside
-        the span of the differences between rows, about which the pairs carry no information.
+        Linear map L of the metric: the distance is |L (a - b)|. If there are more features than rows, M is the identity
+        outside of the span of the differences between rows, about which the pairs carry no information.
     duality_gap_ : float
         Upper bound on the difference between `objective_` and the optimum. Set only if gamma is above 0.
     n_looks_ : int
@@ -91,7 +91,7 @@ class IML(FromLabels, Mahalanobis):
     the objective of the best metric so far.
     """
 
-    _span = True
+    _span = "full"  # the identity, to which gamma pulls M
 
     def __init__(
         self,

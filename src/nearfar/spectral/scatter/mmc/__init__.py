@@ -26,14 +26,21 @@ RIDGE = 1e-8  # share of the mean eigenvalue that is added to a scatter that is 
 
 
 def mmc(
-    X: Array, S: Array, apart: Pairs, alpha: float = 1.0, floor: float = 0.0, start: Array | None = None, **limits: Any
+    X: Array,
+    S: Array,
+    apart: Pairs,
+    alpha: float = 1.0,
+    floor: float = 0.0,
+    start: Array | None = None,
+    features: int | None = None,
+    **limits: Any,
 ) -> Solution:
-    """Return L (d, d) as `x`, from the similar scatter S and the dissimilar pairs."""
+    """Return L (d, d) as `x`, from the similar scatter S and the dissimilar pairs in coordinates of all `features`."""
     C = cholesky(S, lower=True)
     I = np.eye(len(S))
     # z = C^-1 (x_i - x_j) of the dissimilar pairs; |x_i - x_j|_M^2 = alpha (floor / d |z|^2 + (1 - floor) |F z|^2)
     far = differences(solve_triangular(C, X.T, lower=True).T, apart.i, apart.j, apart.weights)
-    even = floor / len(S)
+    even = floor / (features or len(S))
     free = 1 - floor
     least = even * far.squares(I)
     if start is None:
@@ -173,8 +180,11 @@ class MMC(FromPairs, Mahalanobis):
         self.random_state = random_state
 
     @property
-    def _span(self) -> bool:
-        return not self.diagonal
+    def _span(self) -> bool | str:
+        if self.diagonal:
+            return False
+        # without a floor or a share of the identity, M is 0 or not defined where no rows differ
+        return True if checks.is_zero(self.floor) or checks.is_zero(self.shrinkage) else "full"
 
     @property
     def _in_deviations(self) -> bool:
@@ -189,7 +199,7 @@ class MMC(FromPairs, Mahalanobis):
         if self.diagonal:
             S = np.diag(np.diag(S))
         else:
-            S = mahalanobis.regularized(S, self.shrinkage, degrees_of_freedom(pairs, len(X)))
+            S = mahalanobis.regularized(S, self.shrinkage, degrees_of_freedom(pairs, len(X)), work.features)
         # Sig_S = C C' must be invertible, because the search is over F with C' M C
         on_singular = "raise" if self.shrinkage == 0 else "shrink"
         S = psd.regularize_singular(S, on_singular, "the similar scatter", RIDGE)
@@ -199,6 +209,6 @@ class MMC(FromPairs, Mahalanobis):
             found = mmc_diagonal(X, S, apart, self.c, self.floor, work.start(), **self._search())
             L = found.x[:k]
         else:
-            found = mmc(X, S, apart, self.alpha, self.floor, work.start(), **self._search())
+            found = mmc(X, S, apart, self.alpha, self.floor, work.start(), work.features, **self._search())
             L = scatter.widest(found.x, X, k)
         return found.with_x(L)
