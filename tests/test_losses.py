@@ -666,6 +666,7 @@ BOUNDS = [
     ("BinomialDevianceLoss", {"eta": 0.0}, {"eta": 1e-3}, "alpha and eta must be positive, got 2.0 and 0.0"),
     ("CrossEntropyHead", {"smoothing": 1.0}, {"smoothing": 0.0}, r"smoothing must be in \[0, 1\), got 1.0"),
     ("CrossEntropyHead", {"smoothing": -0.1}, {"smoothing": 0.99}, r"smoothing must be in \[0, 1\), got -0.1"),
+    ("DecoupledContrastiveLoss", {"sigma": 0.0}, {"sigma": 1e-3}, "sigma must be positive, got 0.0"),
     ("FastAPLoss", {"num_bins": 0}, {"num_bins": 1}, "num_bins must be at least 1, got 0"),
     ("FisherContrastiveLoss", {"lam": 2.1}, {"lam": 2.0}, r"lam must be in \[0, 2\], got 2.1"),
     ("FisherTripletLoss", {"lam": -0.1}, {"lam": 0.0}, r"lam must be in \[0, 2\], got -0.1"),

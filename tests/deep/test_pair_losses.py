@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 
 from nearfar import (
     CircleLoss,
+    DecoupledContrastiveLoss,
     FastAPLoss,
     HistogramLoss,
     IntraPairVarianceLoss,
@@ -30,6 +31,7 @@ from nearfar.deep.pairwise.soft_histograms import soft_histogram
 from nearfar.deep.proxies.angular_margins import turned
 from tests.references import (
     circle,
+    decoupled_contrastive,
     fast_ap,
     histogram,
     intra_pair_variance,
@@ -51,6 +53,7 @@ PAIR_LOSSES = (
     NTXentLoss,
     MultiSimilarityLoss,
     CircleLoss,
+    DecoupledContrastiveLoss,
     TupletMarginLoss,
     RankedListLoss,
     HistogramLoss,
@@ -388,3 +391,24 @@ def test_potential_fields_act_where_they_should_and_fade_with_the_distance():
     # a sample of another class is pushed away by the proxy within delta only
     pushed = potential_field([98.0], [1], delta=0.2, alpha=2.0) - potential_field([98.0], [1], delta=0.1, alpha=2.0)
     assert pushed[0, 0] > 0  # a step down the gradient moves it to the left, away from 90 degrees
+
+
+@pytest.mark.parametrize("block", [None, 3])
+def test_weights_of_decoupled_contrast_are_of_the_whole_batch_and_constant(block):
+    rng = torch.Generator().manual_seed(0)
+    x = torch.randn(14, 5, generator=rng, dtype=torch.float64).requires_grad_()
+    y = torch.arange(14) // 3  # the last class has two samples
+    loss = DecoupledContrastiveLoss(0.3, sigma=0.5, block=block)
+    value = loss(x, y)
+    expected = decoupled_contrastive.reference(x, y, temperature=0.3, sigma=0.5)
+    torch.testing.assert_close(value, expected)
+    gradients = [torch.autograd.grad(one, x)[0] for one in (value, expected)]
+    torch.testing.assert_close(*gradients)
+    # pairs that are all alike have the weight 1
+    equal = torch.eye(4, dtype=torch.float64).repeat_interleave(2, 0)
+    plain = DecoupledContrastiveLoss(0.3)(equal, torch.arange(8) // 2)
+    torch.testing.assert_close(DecoupledContrastiveLoss(0.3, sigma=1e-3)(equal, torch.arange(8) // 2), plain)
+    # opposite positives, for which e^{s / sigma} underflows, stay finite
+    opposite = torch.tensor([[1.0, 0], [-1, 0], [0, 1], [0, -1]], requires_grad=True)
+    value = DecoupledContrastiveLoss(sigma=1e-3)(opposite, torch.tensor([0, 0, 1, 1]))
+    assert torch.autograd.grad(value, opposite)[0].isfinite().all()
