@@ -45,7 +45,9 @@ def test_indexes_of_faiss_are_read_with_their_ids_or_refused_by_their_kind(tmp_p
     graph = faiss.IndexHNSWFlat(3, 4)
     graph.add(ROWS)
     faiss.write_index(graph, str(path))
-    with pytest.raises(DataError, match=r"x\.faiss: expected a flat index of faiss, .* got IHNf"):
+    with pytest.raises(
+        DataError, match=r"x\.faiss: expected a flat index of faiss, .* got IHNf; add index.reconstruct_n"
+    ):
         open_items(path)
 
 

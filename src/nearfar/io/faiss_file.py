@@ -70,8 +70,11 @@ def _head(content: bytes, place: int) -> tuple[bytes, int, int, int]:
     """Return kind, number of dimensions, metric, and the place after the head of an index."""
     kind, d, _, _, _, _, metric = _unpacked(HEAD, content, place)
     if kind not in (*FLAT, *WITH_IDS):
-        shown = kind.decode("ascii", "replace") if kind.isalnum() else "no index"
-        raise ValueError(f"expected a flat index of faiss, such as IndexFlatIP or IndexIDMap of one, got {shown}")
+        expected = "expected a flat index of faiss, such as IndexFlatIP or IndexIDMap of one"
+        if not kind.isalnum():
+            raise ValueError(f"{expected}, got no index")
+        advice = "add index.reconstruct_n(0, index.ntotal) to an IndexFlatIP or IndexFlatL2"
+        raise ValueError(f"{expected}, got {kind.decode('ascii', 'replace')}; {advice}")
     if metric not in METRICS:
         raise ValueError(f"expected inner product or L2 as the metric, got number {metric}")
     return kind, d, metric, place + HEAD.size
