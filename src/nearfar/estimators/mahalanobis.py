@@ -107,7 +107,7 @@ class Workspace:
         For linear methods, of shape (r, d), with rows = X basis' up to a shift; None if the coordinates are the
         features themselves. For kernel methods, of shape (m, r), with rows = k(X) basis for m landmarks.
     repeats : int
-        Number of directions of X that the last of `rows`' coordinates stands for besides its own.
+        Number of directions of X that the last of `rows`' coordinates represents besides its own.
     units : ndarray of shape (d,) or None
         By which the columns were divided before; None if they were not.
     last : ndarray of shape (k, r) or None
@@ -442,7 +442,7 @@ class Mahalanobis(MetricLearner):
     With ``_span = True``, a subclass works in the span of the differences between rows if d > n, so that no d x d
     matrix is formed: `_solve` gets rows of shape (n, r) with r < n, and M is 0 along the directions in which no two
     rows differ. With ``_span = "full"``, M is a multiple of the identity there, unless at most r components are
-    requested: `_solve` gets one column of zeros more, which stands for each of these directions.
+    requested: `_solve` gets one column of zeros more, which represents each of these directions.
     """
 
     _center = True
@@ -504,7 +504,7 @@ class Mahalanobis(MetricLearner):
     def _learned_map(self, components: Array, work: Workspace, dtype: Any) -> dict[str, Any]:
         if work.basis is not None:
             if self._keeps_all:
-                # the last coordinate stands for all directions outside of the span
+                # the last coordinate represents all directions outside of the span
                 outside = float(np.linalg.norm(components[:, -1]))
                 components = psd.beside_identity(components[:, :-1], work.basis[:-1], outside)
             else:

@@ -33,7 +33,7 @@ def information_geometry(
 ) -> Solution:
     """Return L (k, d) as `x`; labels are codes (n,) or memberships (n, c); see `InformationGeometryMetric`.
 
-    X may hold coordinates of rows with so many `features`, the last of which stands for `repeats` more.
+    X may hold coordinates of rows with so many `features`, the last of which represents `repeats` more.
     """
     # M = (B / lam)^-1 with B = lam X' K_L^-1 X
     B = label_precision.label_precision(X, labels, lam)

@@ -46,7 +46,7 @@ def precision_of_sums(within: Array, n: Array | Ints, means: Array, lam: float) 
 def inverse_metric(B: Array, lam: float, repeats: int = 0) -> tuple[Array, float]:
     """Return L with L' L = M = (B / lam)^-1, and the minimum tr(M^-1 M) - log det M.
 
-    The last coordinate stands for `repeats` more, along which B is the same.
+    The last coordinate represents `repeats` more, along which B is the same.
     """
     B = psd.regularize_singular(B / lam, name="the precision of the rows")
     w, V = psd.spectrum(B)

@@ -40,7 +40,7 @@ def rca(
 ) -> Solution:
     """Return L (k, d) as `x`, with L C L' = I (scaled by kappa / k for the probabilistic form); see `RCA`.
 
-    X may hold coordinates of rows with so many `features`, the last of which stands for `repeats` more.
+    X may hold coordinates of rows with so many `features`, the last of which represents `repeats` more.
     """
     chunks = discriminant.without_singles(chunklets)
     lost = 1 if ddof == "chunklets" else 0  # degrees of freedom that each chunklet loses
