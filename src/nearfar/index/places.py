@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from ..evaluation.reranking import Places
 
 METHOD = "places"
-QUERIES_AT_ONCE = 16  # with 50 hits each, the descriptors of 800 images are in memory: 160 MB for 7 x 7 places of 1,024
+QUERIES_OF_A_BLOCK = (
+    16  # with 50 hits each, the descriptors of 800 images are in memory: 160 MB for 7 x 7 places of 1,024
+)
 BEHIND = -4.0  # similarity of a missing hit, below every one that is there
 
 
@@ -52,8 +54,8 @@ def ranked_by_places(store: Store, hits: Hits, k: int, how: Places, model: Model
     gallery = _images_of(store, hits)
     distances = np.full((len(items), min(k, hits.positions.shape[1])), np.inf)
     positions = np.full(distances.shape, -1)
-    for start in range(0, len(items), QUERIES_AT_ONCE):
-        asked = np.arange(start, min(start + QUERIES_AT_ONCE, len(items)))
+    for start in range(0, len(items), QUERIES_OF_A_BLOCK):
+        asked = np.arange(start, min(start + QUERIES_OF_A_BLOCK, len(items)))
         at = hits.positions[asked]
         there = at >= 0
         known, numbers = np.unique(at[there], return_inverse=True)
