@@ -135,6 +135,7 @@ def learned(
 def all_scores(rows: Rows, labels: Rows) -> list[float]:
     """Return Recall@1, MAP@R and NMI by the cosine."""
     found = evaluate(rows, labels, ks=(1,))
+    assert found.nmi is not None  # clustering is on
     return [round(float(one), 5) for one in (found.recall_at[1], found.map_at_r, found.nmi)]
 
 
@@ -162,10 +163,10 @@ def lines_of(cells: list[dict[str, Any]]) -> Iterator[list[str]]:
                 found[f"{name}: {line.title}"] = (line, name, splits, np.array(gains))
     corrected = holm({key: p_value(gains[:, 1]) for key, (*_, gains) in found.items()})
     yield ["set", "comparison", "MAP@R of the other", *SCORES, "p (Holm)", "weights"]
-    for key, (line, name, splits, gains) in found.items():
+    for key, (line, name, splits, paired) in found.items():
         without = np.mean([means[name, line.to, split][1] for split in splits])
         chosen = " ".join(f"{weights[name, line.of, split]:g}" for split in splits) if line.of in TERMS else ""
-        differences = [difference(gains[:, column]) for column in range(len(SCORES))]
+        differences = [difference(paired[:, column]) for column in range(len(SCORES))]
         yield [name, line.title, f"{without:.3f}", *differences, f"{corrected[key]:.2g}", chosen]
 
 
