@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from ..evaluation.reranking import Places
 
 METHOD = "places"
-QUERIES_OF_A_BLOCK = (
-    16  # with 50 hits each, the descriptors of 800 images are in memory: 160 MB for 7 x 7 places of 1,024
-)
+QUERIES_OF_A_BLOCK = 16  # with 50 hits each, 800 images: 160 MB of descriptors for 7 x 7 places of 1,024
 BEHIND = -4.0  # similarity of a missing hit, below every one that is there
 
 
