@@ -1,7 +1,10 @@
 """An exported network or learner gives, in ONNX Runtime, what the library gives."""
 
 import json
+import os
 import re
+import shutil
+import subprocess
 import sys
 import threading
 import urllib.error
@@ -397,6 +400,26 @@ def test_texts_and_rows_compute_in_8_bits(runs, tmp_path):
         assert costs.cosine > 0.9
         assert 0 <= costs.recall <= 1
     assert (tmp_path / "texts.tokenizer.json").is_file()
+
+
+def test_the_javascript_of_the_page_embeds_rows(tmp_path):
+    """NODE_PATH names the folder with the packages of npm."""
+    packages = Path(os.environ.get("NODE_PATH", "node_modules")).resolve()
+    if not shutil.which("node") or not (packages / "onnxruntime-web").is_dir():
+        pytest.skip("node or its package onnxruntime-web is not installed")
+    page = (Path(__file__).parents[2] / "docs" / "export.md").read_text()
+    (script,) = re.findall(r"```js\n(.*?)```", page, re.S)
+    assert len(script.splitlines()) <= 20
+    (tmp_path / "embed.mjs").write_text(script)
+    (tmp_path / "node_modules").symlink_to(packages)
+    X = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
+    learner = nearfar.GMML().fit(X, np.arange(30) % 3)
+    export.export_learner(learner, tmp_path / "learner.onnx")
+    X[:3].tofile(tmp_path / "rows.bin")
+    command = ["node", "embed.mjs", "learner.onnx", "rows.bin"]
+    told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=120).stdout
+    found = np.array([line.split() for line in told.splitlines()], dtype=float)
+    np.testing.assert_allclose(found, learner.transform(X[:3]), atol=1e-4)
 
 
 @pytest.mark.slow
