@@ -312,13 +312,14 @@ def test_trunks_of_tokens_have_no_feature_map(monkeypatch: pytest.MonkeyPatch) -
     assert Embedder(make_trunk("conv4", (1, 28, 28)), 2).has_feature_map
 
 
-def test_places_are_embedded_like_their_mean(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_places_go_through_the_embedding_layer() -> None:
     images = torch.rand(2, 3, 32, 32)
     for layer in (None, 5):
         embedder = Embedder(make_trunk("conv4(width=4)", (3, 32, 32)), layer).eval()
         places = embedder.places(images)
-        assert places.shape == (2, 2, 2, layer or 4)
-        torch.testing.assert_close(places.mean((1, 2)), embedder(images).embedding)
+        assert places.shape == (2, 4, 4, layer or 4)
+        one = embedder.trunk.maps(images)[:, :, 1, 2]
+        torch.testing.assert_close(places[:, 1, 2], embedder.head(one).embedding)
     tokens = Tokens()
     tokens.num_features = 3
     tokens.prefix = 1  # a class token, in front of 5 x 5 patches

@@ -237,6 +237,7 @@ def test_scale_names_and_row_order_do_not_matter():
     np.testing.assert_allclose(score(x[order], y[order]).map_at_r, scores.map_at_r)
 
 
+@pytest.mark.filterwarnings("ignore:gallery. it contains all 9 queries")
 def test_labels_of_any_kind():
     x, y = samples()
     expected = score(x, y).map_at_r

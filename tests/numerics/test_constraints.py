@@ -152,7 +152,8 @@ def test_closure_of_must_links():
 
 
 def test_repeated_pairs_are_merged_and_their_weights_add():
-    pairs = constraints.check_pairs([[1, 0], [2, 3], [0, 1]], [1, -1, 1], [1.0, 2.0, 3.0], 4)
+    with pytest.warns(UserWarning, match="^1 of 3 pairs repeat others"):
+        pairs = constraints.check_pairs([[1, 0], [2, 3], [0, 1]], [1, -1, 1], [1.0, 2.0, 3.0], 4)
     assert isinstance(pairs, Pairs)
     assert_array_equal(pairs.i, [0, 2])
     assert_array_equal(pairs.j, [1, 3])
@@ -161,7 +162,8 @@ def test_repeated_pairs_are_merged_and_their_weights_add():
 
 
 def test_pairs_of_no_weight_are_left_out():
-    pairs = constraints.check_pairs([[2, 3], [0, 1], [3, 2], [0, 2]], [-1, 1, -1, 1], [0.0, 5.0, 0.0, 0.0], 4)
+    with pytest.warns(UserWarning, match="^1 of 4 pairs repeat others"):
+        pairs = constraints.check_pairs([[2, 3], [0, 1], [3, 2], [0, 2]], [-1, 1, -1, 1], [0.0, 5.0, 0.0, 0.0], 4)
     assert_array_equal([*pairs.i, *pairs.j, *pairs.weight], [0, 1, 5])
 
 

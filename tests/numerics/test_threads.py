@@ -3,7 +3,7 @@
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from nearfar import LMNN, NCA, FastNCA, KernelNCA
+from nearfar import LMNN, NCA, SCML, FastNCA, KernelNCA
 from nearfar.numerics.optimize import one_thread
 from tests.learners import data
 
@@ -24,7 +24,7 @@ def test_threads_are_as_many_as_before_also_after_an_error():
 
 
 @pytest.mark.parametrize(
-    "learner", [LMNN(), NCA(), FastNCA(), KernelNCA(landmarks=20)], ids=lambda one: type(one).__name__
+    "learner", [LMNN(), NCA(), FastNCA(), KernelNCA(landmarks=20), SCML()], ids=lambda one: type(one).__name__
 )
 def test_small_products_take_one_thread(learner, monkeypatch):
     X, y = data(60, 4, 3)

@@ -221,8 +221,8 @@ def test_curl_node_and_the_package_of_openai_ask_the_server(build, folder):
     with running(build(model=embeds(image=mean_color, text=lengths))) as port:
         server = f"http://127.0.0.1:{port}"
         if shutil.which("curl"):
-            line = re.search(r"`curl http://127.0.0.1:8000(/v1/embeddings) --json '(.*?)'`", page)
-            command = ["curl", "-sS", f"{server}{line[1]}", "--json", line[2]]
+            line = re.search(r"^curl --json '(.*?)' http://127.0.0.1:8000(/v1/embeddings)$", page, re.M)
+            command = ["curl", "-sS", f"{server}{line[2]}", "--json", line[1]]
             told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
             assert [one["embedding"] for one in json.loads(told)["data"]] == [[9, 1, 0], [4, 1, 0]]
             asked.append("curl")

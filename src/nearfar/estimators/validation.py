@@ -41,7 +41,7 @@ def error_context(estimator: object) -> Iterator[None]:
         if d < WIDE_FEATURES or str(error).startswith(name):
             raise
         needs = f"a matrix of {d} x {d} features takes {8e-9 * d * d:.2g} GB, and {name} may need several"
-        hint = "use fewer features; PCA(len(X) - 1) loses nothing if there are fewer rows than features"
+        hint = "use fewer features; PCA(len(X) - 1) loses nothing of the rows if they are fewer than the features"
         raise MemoryError(f"{name}: {str(error) or 'out of memory'}; {needs}; {hint}") from error
     except (ValueError, OverflowError) as error:
         text = str(error)

@@ -15,7 +15,7 @@ import numpy as np
 
 from ....estimators.base import FromTriplets, Mahalanobis, Workspace
 from ....numerics import checks, psd, scatter
-from ....numerics.optimize import Solution
+from ....numerics.optimize import Solution, one_thread
 from ....numerics.scatter import coordinates
 from ....numerics.types import AnyArray, Array, Ints
 from . import linear_program, local_directions
@@ -148,7 +148,8 @@ class SCML(FromTriplets, Mahalanobis):
         if basis is not None:
             # weights of an earlier fit, in the unit of this one
             start = linear_program.again(B @ V, basis, self.weights_ * unit**2)
-        found = scml(X, triplets, B, self.beta, start=start, **self._search())
+        with one_thread():
+            found = scml(X, triplets, B, self.beta, start=start, **self._search())
         used = np.argsort(-found.x, kind="stable")[: int((found.x > 0).sum())]
         # the directions that are used, by falling weight
         w = found.x[used]
