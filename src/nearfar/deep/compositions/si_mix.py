@@ -92,7 +92,8 @@ class SiMix(SavedDraws, Term):
         i, j = torch.nonzero(((y[:, None] == y) & (y != UNKNOWN)).triu(1), as_tuple=True)  # (p,) each
         points, classes = with_mixtures(unit(batch.x), y, i, j, self._weights(batch.x, len(i)))
         # each process computes its part of the anchors: of the samples, and of the virtual ones
-        rank, world = distributed.rank(), distributed.world()
+        rank = distributed.rank()
+        world = distributed.world()
         comparison = Comparison(
             x=points,
             y=classes,
