@@ -1,5 +1,7 @@
 """Models know what they have learned from, and scores leave it out."""
 
+import shutil
+
 import numpy as np
 import pytest
 
@@ -9,8 +11,8 @@ import nearfar
 from nearfar.data import Dataset, open_dataset, open_task
 from nearfar.data.checks.training_items import among, known_classes, mark_items, marks_of
 from nearfar.io import tensor_file, training_marks
-from nearfar.io.training_marks import mark_rows
-from nearfar.train import DeepMetric, TrainConfig, train
+from nearfar.io.training_marks import TrainingMarks, mark_rows
+from nearfar.train import DeepMetric, TrainConfig, Watcher, train
 
 from .commands import run
 from .data.conftest import class_folders, write, zipped
@@ -159,6 +161,45 @@ def test_training_items_in_memory_are_known_whatever_the_training_made_of_them(h
     task = open_task(tmp_path / "images.npz")
     expected = np.isin(task.train.array, images).any() and {*task.train.names, *task.validation.names}
     assert {f"images[{i}]" for i in np.flatnonzero(seen)} == expected
+
+
+class AtFirstStep(Watcher):
+    """Calls a function after the first batch."""
+
+    def __init__(self, look):
+        self.look = look
+
+    def on_step(self, step, epoch, record):
+        if step == 1:
+            self.look()
+
+    def on_epoch(self, row):
+        pass
+
+    def close(self):
+        pass
+
+
+def test_the_first_batch_does_not_wait_until_all_training_items_are_read(tmp_path):
+    config = TrainConfig.of(data=str(rows_file(tmp_path / "rows.npz")), **SMALL)
+    marked = tmp_path / "run" / "training-items.safetensors"
+    there = []
+    train(config, tmp_path / "run", progress=False, watchers=[AtFirstStep(lambda: there.append(marked.exists()))])
+    assert there == [False]
+    assert marked.exists()
+
+
+def test_a_run_that_begins_anew_forgets_the_items_of_one_that_was_killed(tmp_path):
+    rows = rows_file(tmp_path / "rows.npz")
+    config = TrainConfig.of(data=str(rows), **SMALL)
+    run = train(config, tmp_path / "first", progress=False).folder
+    expected = TrainingMarks.read(run / "training-items.safetensors").items
+    killed = tmp_path / "killed"
+    killed.mkdir()
+    shutil.copy(run / "config.json", killed)
+    marks_of(open_dataset(rows_file(tmp_path / "other.npz", seed=1))).write(killed / "training-items.safetensors")
+    train(config, killed, resume=True, progress=False)
+    np.testing.assert_array_equal(TrainingMarks.read(killed / "training-items.safetensors").items, expected)
 
 
 def test_rows_are_known_by_their_numbers_in_any_order_of_columns():

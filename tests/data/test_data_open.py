@@ -14,7 +14,7 @@ from nearfar.data.open import match_classes
 from nearfar.data.public import PUBLIC
 from nearfar.io.formats import READERS, TABLES, accepted, function_at, reader_called, reader_of
 
-from .conftest import png, write
+from .conftest import class_folders, png, write
 
 
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
@@ -202,3 +202,21 @@ def test_links_between_two_folders_end(tmp_path):
         (tmp_path / name / "0.png").touch()
         (tmp_path / name / "link").symlink_to(tmp_path / other)
     assert FolderFiles(str(tmp_path)).names() == ["a/0.png", "a/link/0.png", "b/0.png", "b/link/0.png"]
+
+
+def test_the_files_of_a_folder_are_listed_once(tmp_path, monkeypatch):
+    from nearfar.data.readers.files import FolderFiles
+
+    folder = write(tmp_path / "set", class_folders(30, 4))
+    listed = []
+    walk = FolderFiles.walk
+
+    def counted(files):
+        for name in walk(files):
+            listed.append(name)
+            yield name
+
+    monkeypatch.setattr(FolderFiles, "walk", counted)
+    assert len(open_dataset(folder)) == 120
+    # to see that the images are not those of Omniglot, the first one is enough
+    assert len(listed) < 120 + 30 + 40

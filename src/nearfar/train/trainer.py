@@ -98,8 +98,7 @@ class Trainer:
             self._refuse_other_config()
         self.loop.prepare()
         if self.main:
-            items = training_items(self.loop.config, self.loop.data.task, self.folder.start)
-            items.write(self.folder.training_items)
+            self.folder.training_items.unlink(missing_ok=True)  # of a run that was killed before its first checkpoint
             device = str(self.loop.accelerator.device)
             self.folder.describe(self.loop.config, device, weights=self.loop.weights)
             self.folder.cut_log(-1)
@@ -468,6 +467,10 @@ class Trainer:
         self._check_weights()
         loop = self.loop
         position = self.position
+        if self.main and not self.folder.training_items.exists():
+            # not before the first batch: of a million photos, to read each takes minutes
+            items = training_items(loop.config, loop.data.task, self.folder.start)
+            items.write(self.folder.training_items)
         tensors, extra = split_weights(loop)
         self.folder.save_state(position.step, distributed.rank(), snapshot(loop, position, extra))
         loop.accelerator.wait_for_everyone()

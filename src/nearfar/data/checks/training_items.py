@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 
 from ...io.training_marks import MOST, TrainingMarks, are_kept, mark, mark_classes, mark_names, mark_rows
 from ...labels import folded
-from ...progress import counted
+from ...progress import stage
 from ..dataset import Dataset, some, unwrapped
 from ..decode import ImageReader
 from ..sounds import SoundReader
 
+ITEMS_OF_A_TASK = 64
+"""Number of images that a thread marks at a time: a task for each one would take longer than to mark a small one."""
 FILE = "training-items.safetensors"
 """Name of their file in the folder of a run."""
 
@@ -140,9 +142,18 @@ def mark_items(dataset: Dataset) -> NDArray[np.int64]:
         if dataset.array is not None:
             return mark_rows(dataset.array)
         return mark_rows(np.stack([dataset.read(i) for i in range(len(dataset))]))
-    with ThreadPoolExecutor() as pool:
-        found = pool.map(partial(_mark_image, dataset), range(len(dataset)))
-        return np.array(list(counted(found, "marking", len(dataset))), dtype=np.int64)
+    n = len(dataset)
+    found: list[int] = []
+    tasks = [range(first, min(first + ITEMS_OF_A_TASK, n)) for first in range(0, n, ITEMS_OF_A_TASK)]
+    with ThreadPoolExecutor() as pool, stage("marking", n) as done:
+        for marks in pool.map(partial(_mark_images, dataset), tasks):
+            found += marks
+            done(len(marks))
+    return np.array(found, dtype=np.int64)
+
+
+def _mark_images(dataset: Dataset, items: range) -> list[int]:
+    return [_mark_image(dataset, i) for i in items]
 
 
 def _mark_image(dataset: Dataset, i: int) -> int:

@@ -82,23 +82,34 @@ class FolderFiles:
     root: str
     also: tuple[str, ...] = field(default_factory=further_folders)
 
+    def __getstate__(self) -> dict[str, object]:
+        return {"root": self.root, "also": self.also}  # processes that read files need no list of them
+
     def names(self) -> list[str]:
-        return sorted(name for name in self._walk() if not name.endswith("/"))
+        return self._listed[0]
 
     def folders(self) -> list[str]:
         """Return the names of all folders, also of those without files."""
-        return sorted(name.removesuffix("/") for name in self._walk() if name.endswith("/"))
+        return self._listed[1]
 
-    def _walk(self) -> Iterator[str]:
-        """Yield the names of all files, and those of folders with a slash at the end."""
+    @cached_property
+    def _listed(self) -> tuple[list[str], list[str]]:
+        """Names of all files, and of all folders."""
+        every = sorted(self.walk())
+        folders = [name.removesuffix("/") for name in every if name.endswith("/")]
+        return [name for name in every if not name.endswith("/")], sorted(folders)
+
+    def walk(self) -> Iterator[str]:
+        """Yield the names of all files, and those of folders with a slash at the end, in no order."""
         for folder, inner, files in os.walk(self.root, followlinks=True):
             inner[:] = [name for name in inner if not (hidden(name) or _links_to_parent(folder, name))]
             for name in inner:
                 if os.path.islink(os.path.join(folder, name)):
                     self.path(os.path.relpath(os.path.join(folder, name), self.root))
-            relative = Path(folder).relative_to(self.root)
-            yield from ((relative / name).as_posix() for name in files if not hidden(name))
-            yield from (f"{(relative / name).as_posix()}/" for name in inner)
+            relative = os.path.relpath(folder, self.root).replace(os.sep, "/")
+            above = "" if relative == os.curdir else f"{relative}/"
+            yield from (f"{above}{name}" for name in files if not hidden(name))
+            yield from (f"{above}{name}/" for name in inner)
 
     def top_folders(self) -> list[str]:
         return sorted(entry.name for entry in os.scandir(self.root) if entry.is_dir() and not hidden(entry.name))

@@ -48,10 +48,14 @@ def by_ending(names: Sequence[str]) -> str:
 
 def _without_images(every: Sequence[str], read: Sequence[str], folders: Sequence[str]) -> list[str]:
     """Return the folders below which no image is read, without those inside other such folders."""
-    full = {above for name in read for above in _folders_above(name)}
-    there = {*folders, *(above for name in every for above in _folders_above(name))}
-    empty = there - full
+    empty = {*folders, *_folders_of(every)} - _folders_of(read)
     return sorted(folder for folder in empty if not any(above in empty for above in _folders_above(folder)))
+
+
+def _folders_of(names: Sequence[str]) -> set[str]:
+    """Return all folders that contain one of the files, directly or in another folder."""
+    direct = {name.rpartition("/")[0] for name in names} - {""}
+    return direct | {above for folder in direct for above in _folders_above(folder)}
 
 
 def _folders_above(name: str) -> list[str]:

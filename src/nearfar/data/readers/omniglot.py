@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from itertools import chain
 from pathlib import Path
 
 from ..dataset import DataError, Source
 from ..decode import ImageReader, image_source
 from ..image_formats import suffixes
-from .files import open_files, stem_of
+from .files import FolderFiles, open_files, stem_of
 
 CHARACTER = re.compile(r"[^/]+/character\d+/\d{4}_\d{2}\.png$")
 
@@ -51,5 +52,8 @@ def is_character(name: str) -> bool:
 
 def is_omniglot(path: str | Path) -> bool:
     """Return whether a folder or zip contains only Omniglot images."""
-    names = [name for name in open_files(path).names() if name.lower().endswith(suffixes())]
-    return bool(names) and all(map(is_character, names))
+    files = open_files(path)
+    names = files.walk() if isinstance(files, FolderFiles) else files.names()  # the first other image decides
+    images = (name for name in names if name.lower().endswith(suffixes()))
+    first = next(images, None)
+    return first is not None and all(map(is_character, chain([first], images)))
