@@ -113,7 +113,7 @@ def evaluate(
     MAP@R follows Musgrave, Belongie & Lim, "A metric learning reality check", ECCV 2020.
 
     Retrieval scores equal those of rankings in float64 with ties ordered by index. Memory beyond the input: a float32
-    copy of the gallery and at most 256 MB.
+    copy of the gallery and at most 256 MB, or as much again as a larger copy, up to 1 GB.
 
     Examples
     --------

@@ -149,8 +149,8 @@ def retrieve(
 
     Notes
     -----
-    Memory beyond the input: a float32 copy of the gallery and at most 256 MB. Time: one matrix product and a few passes
-    over its blocks.
+    Memory beyond the input: a float32 copy of the gallery and at most 256 MB, or as much again as a larger copy, up
+    to 1 GB. Time: one matrix product and a few passes over its blocks.
     """
     x, y, query_class, gallery_class, own = protocol_of(embeddings, labels, gallery, gallery_labels)
     ks = _checked(ks)

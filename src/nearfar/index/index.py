@@ -90,8 +90,9 @@ class Index:
 
     Notes
     -----
-    Memory of the exact engine: twice the embeddings, and at most 256 MB during a search. If a filter is used often, the
-    items that meet it are copied, so that they take as much memory again; the index keeps copies for two filters.
+    Memory of the exact engine: twice the embeddings, and at most 256 MB during a search (1 GB of a large collection).
+    If a filter is used often, the items that meet it are copied, so that they take as much memory again; the index
+    keeps copies for two filters.
 
     Examples
     --------

@@ -25,7 +25,8 @@ from ..numerics.types import AnyArray, Array, Bools, Ints
 from ..progress import stage
 from .blocks import COLUMN_GROUP, Block, Hidden, Product, Space, passes
 
-BLOCK_MEMORY_BYTES = 2**28  # maximum memory of one block: its product, its candidates and their order
+BLOCK_MEMORY_BYTES = 2**28  # memory of one block: its product, its candidates and their order
+LARGEST = 4  # a block takes as much as the copy of a large gallery, at most so many times BLOCK_MEMORY_BYTES
 Alike = Callable[[Ints, Ints], Bools]
 
 
@@ -55,7 +56,8 @@ def nearest(
         Function that marks further gallery rows that must not be found, as in `Space`. A query with fewer than k rows
         to find gets arbitrary rows for the rest.
     block : int, optional
-        Number of queries per block. By default, as many as fit into 256 MB. The result does not depend on it.
+        Number of queries per block. By default, as many as fit into 256 MB, or into the
+        memory of a large gallery. The result does not depend on it.
 
     Returns
     -------
@@ -71,7 +73,8 @@ def nearest(
 
     Notes
     -----
-    The search takes memory for one float32 copy of the gallery (float64 if the data are collapsed) and at most 256 MB.
+    The search takes memory for one float32 copy of the gallery (float64 if the data are collapsed) and at most 256 MB,
+    or as much again as a larger copy, up to 1 GB.
 
     Examples
     --------
@@ -174,8 +177,10 @@ class Ranked(NamedTuple):
 
 
 def parts(rows: Ints, k: Ints, product: Product, block: int | None = None) -> Iterator[Ints]:
-    """Yield blocks of queries that fit into BLOCK_MEMORY_BYTES; ``k`` (len(rows),) must not increase."""
+    """Yield blocks of queries that fit into the memory of a block; ``k`` (len(rows),) must not increase."""
     start = 0
+    # a product reads the whole gallery, so that blocks of few queries would take several times as long for each
+    memory = max(BLOCK_MEMORY_BYTES, min(product.right.nbytes, LARGEST * BLOCK_MEMORY_BYTES))
     width = len(product.right)
     with stage("comparing", len(rows)) as done:
         while start < len(rows):
@@ -184,7 +189,7 @@ def parts(rows: Ints, k: Ints, product: Product, block: int | None = None) -> It
             else:
                 candidates = min(width, 2 * int(k[start]) + product.limit)
             size = 3 * product.right.itemsize * width // 2 + 90 * candidates
-            stop = start + (block or max(1, min(2048, BLOCK_MEMORY_BYTES // size)))
+            stop = start + (block or max(1, min(2048, memory // size)))
             yield rows[start:stop]
             done(len(rows[start:stop]))
             start = stop
