@@ -86,6 +86,7 @@ from .deep.miners.extreme_distance import ExtremeDistance as ExtremeDistance
 from .deep.miners.informative_pairs import InformativePairs as InformativePairs
 from .deep.miners.pair_margins import PairMargins as PairMargins
 from .deep.miners.random_negative import RandomNegative as RandomNegative
+from .deep.miners.random_subset import RandomSubset as RandomSubset
 from .deep.miners.uniform_histogram import UniformHistogram as UniformHistogram
 from .deep.miners.wide_angles import WideAngles as WideAngles
 from .deep.networks.attention_ensemble import AttentionEnsemble as AttentionEnsemble

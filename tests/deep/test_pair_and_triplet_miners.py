@@ -11,9 +11,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import nearfar
-from nearfar import EasyHard, PairMargins, UniformHistogram, WideAngles
+from nearfar import BatchSemiHard, EasyHard, PairMargins, RandomSubset, UniformHistogram, WideAngles
 from nearfar.deep.pairwise.comparison import Comparison
-from tests.references import easy_hard, pair_margins, uniform_histogram, wide_angles
+from tests.references import easy_hard, pair_margins, random_subset, uniform_histogram, wide_angles
 
 Y = torch.tensor([0, 0, 0, 1, 1, 2, 2, 2, 2, 3, 4, 4, -1])
 MINERS = [
@@ -21,6 +21,8 @@ MINERS = [
     EasyHard(),
     EasyHard("all", "hard"),
     EasyHard("hard", "easy", positive_range=(0.3, 3.0)),
+    RandomSubset(2),
+    RandomSubset(1, WideAngles(25)),
     UniformHistogram(3),
     WideAngles(25),
 ]
@@ -85,6 +87,34 @@ def test_every_bin_gives_what_it_has(bins, per_bin):
         assert sum(map(len, chosen.values())) == sum(min(per_bin, len(columns)) for columns in expected.values())
 
 
+def tuples(rows):
+    if rows.triplets is None:
+        return {(a, k, similar) for similar, mask in ((True, rows.pos), (False, rows.neg)) for a, k in listed(mask)}
+    positive, negative, keep = rows.triplets
+    return {(int(a), int(positive[a, k]), int(negative[a, k])) for a, k in keep.nonzero()}
+
+
+@pytest.mark.parametrize("miner", [None, PairMargins(0.6, 1.8), BatchSemiHard(), WideAngles(25)], ids=repr)
+@pytest.mark.parametrize("k", [1, 2, 50])
+def test_a_subset_draws_every_tuple_of_an_anchor_with_its_chance(miner, k):
+    torch.manual_seed(0)
+    _, rows = compare()
+    mined = rows if miner is None else miner(rows)
+    every = tuples(mined)
+    kinds = (
+        [every] if mined.triplets is not None else [{one for one in every if one[2] == kind} for kind in (True, False)]
+    )
+    draws = 200
+    counts = Counter()
+    for _ in range(draws):
+        found = RandomSubset(k, miner)(rows)
+        counts.update(tuples(found))
+        assert max(Counter(one[0] for one in tuples(found) & kinds[0]).values()) <= k
+    for kind in kinds:
+        for one, chance in random_subset.reference(kind, k).items():
+            assert abs(counts[one] - draws * chance) <= 5 * sqrt(draws * chance * (1 - chance))
+
+
 def test_members_of_a_bin_are_equally_likely():
     torch.manual_seed(0)
     _, rows = compare()
@@ -137,6 +167,7 @@ def test_angles_of_made_triplets_are_unknown():
         (lambda: EasyHard("all"), '"semi_hard" needs a single sample on the other side, not "all"'),
         (lambda: EasyHard("easy", "hard", negative_range=(2, 1)), "negative_range must have the lower number first"),
         (lambda: EasyHard("easy", "hard", positive_range=3), "positive_range must be two numbers"),
+        (lambda: RandomSubset(0), "RandomSubset: k must be at least 1, got 0"),
         (lambda: UniformHistogram(0), "UniformHistogram: bins must be at least 1, got 0"),
         (lambda: UniformHistogram(per_bin=0), "UniformHistogram: per_bin must be at least 1, got 0"),
         (lambda: WideAngles(90), "WideAngles: angle is in degrees, between 0 and 90, got 90"),

@@ -13,6 +13,7 @@ from pytorch_metric_learning import distances, losses, miners, reducers
 
 import nearfar
 from nearfar.catalog import BY_NAME, ELSEWHERE
+from nearfar.compat import pytorch_metric_learning as here
 
 C, D = 8, 16
 PAGE = Path(__file__).parents[2] / "docs" / "switching.md"
@@ -91,6 +92,31 @@ def test_two_views_as_one_batch():
     same(mine(torch.cat([a, b]), n.repeat(2)), losses.SelfSupervisedLoss(theirs)(a, b), [a, b])
     one_sided = losses.SelfSupervisedLoss(theirs, symmetric=False)(a, b)
     same(mine(a, n, ref=b, ref_labels=n), one_sided, [a, b])
+
+
+def test_three_views_are_pairs_of_two():
+    """Each view of a sample is a positive of the two others, and all else is a negative: written as plain loops."""
+    a, b = views()
+    c = a.detach().flip(1).requires_grad_()
+    n = torch.arange(len(a))
+    mine = nearfar.SupConLoss(temperature=0.1)
+    cosines = torch.nn.functional.normalize(torch.cat([a, b, c]))
+    cosines = cosines @ cosines.T / 0.1
+    anchors = []
+    for i in range(3 * len(a)):
+        others = [j for j in range(3 * len(a)) if j != i]
+        near = [cosines[i, j] for j in others if j % len(a) == i % len(a)]
+        anchors.append(cosines[i, others].logsumexp(0) - sum(near) / len(near))
+    expected = sum(anchors) / len(anchors)
+    same(mine(torch.cat([a, b, c]), n.repeat(3)), expected, [a, b, c])
+    peer = here.losses.SelfSupervisedLoss(here.losses.SupConLoss(temperature=0.1))
+    torch.testing.assert_close(peer(a, b, c), expected)
+    one_sided = here.losses.SelfSupervisedLoss(here.losses.NTXentLoss(temperature=0.1), symmetric=False)
+    theirs = losses.NTXentLoss(temperature=0.1)
+    given = {"ref_emb": torch.cat([b, c]), "ref_labels": n.repeat(2)}
+    same(one_sided(a, b, c), theirs(a, n, **given), [a, b, c])
+    found = nearfar.NTXentLoss(temperature=0.1)(a, n, ref=given["ref_emb"], ref_labels=given["ref_labels"])
+    same(found, theirs(a, n, **given), [a, b, c])
 
 
 @pytest.mark.parametrize("variant", ["O", "Iu", "Ib", "Ds", "Dq"])

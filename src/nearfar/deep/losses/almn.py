@@ -64,6 +64,8 @@ class ALMNLoss(RowLoss):
 
     single_block = True  # the rows read the vectors themselves
 
+    reads_vectors = True
+
     def __init__(self, k: float = 1.05, *, reg: float = 0.0, miner: Any = None, block: int | None = None) -> None:
         super().__init__(distance="dot", normalize=False, miner=miner, block=block)
         if k < 1:

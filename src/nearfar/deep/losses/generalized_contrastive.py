@@ -122,7 +122,7 @@ class GeneralizedContrastiveLoss(RowLoss):
 
         def one(x: Tensor, ref: Tensor, lo: int, hi: int) -> tuple[Tensor, Tensor]:
             # d, g and known are (b, m); unknown pairs add 0 and are not counted
-            d = dissimilarity(x[lo:hi], ref, self.distance)
+            d = x[lo:hi] if c.given else dissimilarity(x[lo:hi], ref, self.distance)
             g, known = self._graded_similarity(batch, lo, hi, c.is_self)
             terms = generalized_contrastive(d, g.to(d.dtype), self.margin, self.form)
             return torch.where(known, terms, 0.0).sum(1), known.sum(1).to(d.dtype)

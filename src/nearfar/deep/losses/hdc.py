@@ -97,6 +97,8 @@ class HDCLoss(RowLoss):
 
     single_block = True  # the rows read the vectors themselves
 
+    reads_vectors = True
+
     def __init__(
         self,
         groups: int | Sequence[int] = 3,

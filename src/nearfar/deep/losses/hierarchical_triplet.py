@@ -119,6 +119,8 @@ class HierarchicalTripletLoss(ContextualRowLoss):
     given super-classes. Samples of unknown class are in no triplet.
     """
 
+    reads_vectors = True
+
     def __init__(self, beta: float = 0.1, *, levels: int = 16, miner: Any = None, block: int | None = None) -> None:
         super().__init__(distance="sq_euclidean", normalize=True, miner=miner, block=block)
         if levels < 1:

@@ -16,6 +16,7 @@ from torch.nn.functional import softplus
 
 from ...settings import check_options
 from ..objective.batch import Batch
+from ..objective.terms import needs_embeddings
 from ..pairwise.comparison import Rows, count
 from ..pairwise.hinges import hinges, near_columns, negatives, positives
 from ..pairwise.reductions import near_and_rivals
@@ -92,6 +93,11 @@ class NPairLoss(RowLoss):
         self.reg = reg
         self.form = form
         self.margin = margin
+
+    def distances_refused(self) -> str | None:
+        if self.reg:
+            return needs_embeddings("the norm penalty of NPairLoss (reg=0 leaves it out)")
+        return super().distances_refused()
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
         if self.form == "npair":

@@ -79,6 +79,8 @@ class SNRContrastiveLoss(ContextualRowLoss):
 
     single_block = True
 
+    reads_vectors = True
+
     def __init__(
         self,
         pos_margin: float = 0.0,

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..autograd import applied
 from ..objective.batch import Batch
+from ..objective.terms import needs_embeddings
 from ..pairwise.comparison import Comparison, Distance, Rows, count, exponentials_, masked_fill
 from ..pairwise.hinges import positives
 from ..pairwise.reductions import finite, masked_logsumexp
@@ -133,6 +134,11 @@ class SoftmaxTripletLoss(RowLoss):
         super().__init__(distance=distance, normalize=normalize, miner=miner, block=block)
         self.temperature = temperature
         self.stop_grad_keys = stop_grad_keys
+
+    def distances_refused(self) -> str | None:
+        if self.stop_grad_keys:
+            return needs_embeddings("SoftmaxTripletLoss(stop_grad_keys=True)")
+        return super().distances_refused()
 
     def comparison(self, batch: Batch) -> Comparison:
         comparison = super().comparison(batch)

@@ -108,6 +108,8 @@ class VICRegLoss(RowLoss):
     halves v, which corresponds to ``variance=12.5``.
     """
 
+    reads_vectors = True
+
     def __init__(
         self,
         invariance: float = 25.0,

@@ -18,9 +18,12 @@ class Miner(Checked):
     ----------
     draws : bool
         Whether `narrow` draws random numbers, with ``rows.uniform(...)``.
+    reads_vectors : bool
+        Whether `narrow` reads the embeddings or their number of dimensions, not only their distances.
     """
 
     draws: bool = False
+    reads_vectors: bool = False
 
     def narrow(self, rows: Rows) -> Rows:
         """Return the rows with narrower masks."""

@@ -88,6 +88,7 @@ class DistanceWeighted(Miner):
     """
 
     draws = True
+    reads_vectors = True
 
     def __init__(self, cutoff: float = 0.5, limit: float = 1.4) -> None:
         if not 0 < cutoff < limit:

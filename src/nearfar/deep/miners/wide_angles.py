@@ -60,6 +60,8 @@ class WideAngles(Miner):
     >>> loss = TripletLoss(miner=WideAngles(20))
     """
 
+    reads_vectors = True
+
     def __init__(self, angle: float = 20.0) -> None:
         if not 0 < angle < 90:
             raise ValueError(f"WideAngles: angle is in degrees, between 0 and 90, got {angle}")

@@ -45,6 +45,8 @@ class Batch(NamedTuple):
         Sample number of each row of `ref`, -1 if unknown. The same sample is neither similar nor dissimilar.
     centers : (K, C, d) tensor or None
         K centers of each of C classes, from a loss with class proxies in the same objective.
+    given : bool
+        Whether `x`, (n, m), holds the dissimilarities to the m references, instead of embeddings.
     """
 
     x: Tensor
@@ -57,6 +59,7 @@ class Batch(NamedTuple):
     ids: Tensor | None = None
     ref_ids: Tensor | None = None
     centers: Tensor | None = None
+    given: bool = False
 
     def classes(self, who: str) -> Tensor:
         """Return the (n,) class labels, or raise if the labels are of another kind; `who` begins the message."""
@@ -88,6 +91,19 @@ class Batch(NamedTuple):
 
 def _rows_where(part: Tensor | None, keep: Tensor) -> Tensor | None:
     return None if part is None else part[keep]
+
+
+def check_distances(distances: object) -> None:
+    """Raise unless dissimilarities are a finite (n, m) float tensor."""
+    if not isinstance(distances, Tensor):
+        raise TypeError(f"distances: expected a (n, m) float tensor, got {type(distances).__name__}")
+    _floats("distances", distances, columns="m")
+
+
+def stand_in(distances: Tensor) -> Tensor:
+    """Return zeros (m, m) that take no memory, in the place of the m references of given dissimilarities (n, m)."""
+    m = distances.shape[1]
+    return distances.new_zeros(1, 1).expand(m, m)
 
 
 def check_range(name: str, numbers: Tensor, end: int) -> None:
@@ -239,10 +255,10 @@ def _check_one_hot(y: Tensor, ref: Tensor | None) -> None:
         raise ValueError(f"labels: {detail}; pass labels.argmax(1), or -1 where a relation is unknown")
 
 
-def _floats(name: str, x: Tensor) -> Tensor:
+def _floats(name: str, x: Tensor, columns: str = "d") -> Tensor:
     check_tensor(name, x)
     if x.ndim != 2 or not x.is_floating_point():
-        raise ValueError(f"{name}: expected a (n, d) float tensor, got {x.dtype} of shape {tuple(x.shape)}")
+        raise ValueError(f"{name}: expected a (n, {columns}) float tensor, got {x.dtype} of shape {tuple(x.shape)}")
     if x.dtype != torch.float64:
         x = x.float()
     host = x.device.type == "cpu" and not traced()

@@ -28,7 +28,7 @@ from ...quoting import quoted
 from ...settings import checked, suggest_name
 from .. import distributed
 from ..precision import PreciseBuffers, under_autocast, without_autocast
-from .batch import NO_TUPLES, AnyLabels, Batch, check_tensor
+from .batch import NO_TUPLES, AnyLabels, Batch, check_distances, check_tensor, stand_in
 from .gathering import global_batch, refused
 from .relations import Labels
 from .term_text import sum_text
@@ -141,6 +141,68 @@ class Term(PreciseBuffers):
         """Return the losses of this process's samples, (k,); the mean over all samples is the value."""
         detail = "its value is not a mean over samples, so samples have no losses of their own"
         raise TypeError(f"{type(self).__name__}: {detail}")
+
+    def from_distances(self, distances: Tensor, labels: AnyLabels, *, ref_labels: AnyLabels | None = None) -> Tensor:
+        """Return the value of the term from distances that are computed already, such as those of another metric.
+
+        Parameters
+        ----------
+        distances : (n, m) float tensor
+            Dissimilarities of n samples to m references, smaller for nearer ones, in the form that the loss compares
+            (its attribute `distance`): "euclidean", "sq_euclidean", "cosine", which is one minus the similarity, or
+            "dot", which is minus the inner product. They may have a graph.
+        labels : (n,) integers, (n, m) relation matrix, or LabelSets
+            As in a call of the term.
+        ref_labels : (m,) integers, optional
+            Class of each reference. By default, the batch is compared with itself: the matrix is square, and its
+            diagonal is not read.
+
+        Returns
+        -------
+        Tensor
+            Scalar. With several processes, each passes the rows of its samples, with a column for each reference of all
+            processes, and the labels of all references.
+
+        Raises
+        ------
+        TypeError
+            If the term, a part of it or its miner needs the embeddings themselves, or the parts of a sum compare
+            different distances.
+        ValueError
+            If shapes disagree, or distances are not finite (checked on the CPU).
+
+        Examples
+        --------
+        >>> from nearfar import SupConLoss
+        >>> loss = SupConLoss()
+        >>> x = torch.nn.functional.normalize(torch.randn(8, 4, generator=torch.Generator().manual_seed(0)))
+        >>> y = torch.arange(8) // 2
+        >>> torch.testing.assert_close(loss.from_distances(1 - x @ x.T, y), loss(x, y))
+        """
+        reason = self.distances_refused()
+        if reason is not None:
+            raise TypeError(f"from_distances: {reason}")
+        ref = None
+        try:
+            check_distances(distances)
+            if ref_labels is not None:
+                ref = stand_in(distances)
+        except (TypeError, ValueError) as error:
+            if distributed.world() == 1:
+                raise
+            raise refused(error) from error
+        replicated = ref is not None
+        batch = global_batch(distances, labels, ref, ref_labels, None, None, ref_replicated=replicated)
+        n, m = batch.x.shape
+        if ref is None and n != m:
+            got = f"({n}, {m}) compares {n} samples with {m} references"
+            raise ValueError(f"distances: {got}, which need ref_labels=, one label per column")
+        with without_autocast(batch.x.device):
+            return self._whole(batch._replace(given=True))
+
+    def distances_refused(self) -> str | None:
+        """Return why the term cannot be computed by `from_distances`, or None if it can."""
+        return needs_embeddings(type(self).__name__)
 
     def sample_losses(
         self,
@@ -366,6 +428,18 @@ class Sum(Term):
         rows = zip(self.names(), self.parts(), strict=True)
         return {f"{name}_{key}": value for name, (_, term) in rows for key, value in term.learned_values().items()}
 
+    def distances_refused(self) -> str | None:
+        compared: dict[str, str] = {}
+        for _, term in self.parts():
+            reason = term.distances_refused()
+            if reason is not None:
+                return reason
+            compared.setdefault(repr(getattr(term, "distance", None)), type(term).__name__)
+        if len(compared) > 1:
+            kinds = ", ".join(f"{kind} in {name}" for kind, name in compared.items())
+            return f"the terms compare different distances, {kinds}; call each of them with its own"
+        return None
+
     def local_value(self, batch: Batch) -> Tensor:
         batch = self._shared(batch)
         # unweighted, for the log; what trains is their weighted sum
@@ -462,6 +536,11 @@ class AnchorLoss(Term):
     @property
     def stats_(self) -> dict[str, float]:
         raise NotImplementedError
+
+
+def needs_embeddings(what: str) -> str:
+    """Return why something is refused by `Term.from_distances`."""
+    return f"{what} needs the embeddings, not only their distances"
 
 
 def _checked_weights(weights: Any, n: int) -> Tensor:

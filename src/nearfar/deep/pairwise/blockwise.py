@@ -57,6 +57,9 @@ def cuts(c: Comparison, block: int | None, single_block: bool) -> list[tuple[int
     By default, a block fits into the processor's cache. On a device, or if `single_block` is True, it is the whole
     batch, if that fits into memory.
     """
+    if c.given:  # all comparisons are in memory already
+        block = None
+        single_block = True
     m = c.ref.shape[0]
     many = (c.anchors.stop - c.anchors.start) * m > COMPARISONS_IN_CACHE
     if many and block is None and not single_block and on_host(c.x):
@@ -106,7 +109,7 @@ def sum_over_anchors(
         num, den, _ = _summed(c, mined_loss, [(0, 1)], c.x, c.ref)
         return Sums(num * 0, den * 0, None)
     # several blocks: their gradients are finished one by one; see the docstring of the module
-    if len(blocks) > 1 and not single_block and not traced() and isinstance(c.distance, str):
+    if len(blocks) > 1 and not single_block and not traced() and isinstance(c.distance, str) and not c.given:
         inputs = [c.x, c.ref, *(part for part in more if part.requires_grad)]
         if not torch.is_grad_enabled():
             inputs = [part.detach() for part in inputs]

@@ -78,7 +78,8 @@ class Rows(NamedTuple):
         What a loss computed from the whole batch before it sums its rows (`contextual.ContextualRowLoss.find`), or
         None.
     x, ref : Tensor or None
-        (b, d) anchors and (m, d) references as they were compared: of unit length if the loss normalizes them.
+        (b, d) anchors and (m, d) references as they were compared: of unit length if the loss normalizes them. None if
+        only distances are given (`Term.from_distances`); a loss that reads them says so (`RowLoss.reads_vectors`).
     """
 
     d: Tensor
@@ -301,6 +302,8 @@ class Comparison(NamedTuple):
     found : NamedTuple or None
         What the rows need of the whole batch besides themselves (`contextual.ContextualRowLoss.find`), which every
         block passes on.
+    given : bool
+        Whether `x`, (n, m), holds the dissimilarities themselves (`Term.from_distances`); `ref` is then only counted.
     """
 
     x: Tensor
@@ -316,6 +319,7 @@ class Comparison(NamedTuple):
     ref_ids: Tensor | None = None
     seed: Tensor | None = None
     found: Any = None
+    given: bool = False
 
     @property
     def is_euclidean(self) -> bool:
@@ -326,7 +330,7 @@ class Comparison(NamedTuple):
 
         Euclidean distances are those of the uncentered vectors; only less precision is lost to cancellation in float32.
         """
-        if self.ready:
+        if self.ready or self.given:
             return self
         x = self.x
         ref = self.ref
@@ -354,6 +358,8 @@ class Comparison(NamedTuple):
             neg = neg & other
         if hi - lo < x.shape[0] or torch.compiler.is_compiling():  # compiled functions cannot take one tensor twice
             x = x[lo:hi]
+        if self.given:
+            return Rows(x, pos, neg, self.distance, 0, first=lo, seed=self.seed, found=self.found)
         d = prepared_rows(x, ref, self.distance)
         return Rows(d, pos, neg, self.distance, x.shape[1], first=lo, seed=self.seed, found=self.found, x=x, ref=ref)
 

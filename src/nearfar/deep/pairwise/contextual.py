@@ -21,7 +21,7 @@ from torch import Tensor
 
 from .. import distributed
 from ..autograd import recomputed
-from ..objective.batch import Batch
+from ..objective.batch import Batch, stand_in
 from ..objective.relations import Labels, LabelSets
 from ..rng import preserve_rng
 from .blockwise import cuts, sum_over_anchors
@@ -106,17 +106,20 @@ class Sides(NamedTuple):
 
     Attributes
     ----------
-    ref : (m, d) tensor
-        Prepared reference vectors.
+    ref : (m, d) tensor or None
+        Prepared reference vectors; None if only distances are given.
     square : bool
         Whether the rows compare the whole batch with itself, so that row j is also the row of reference j.
     other : (m,) tensor or None
         Statistic of each reference's own row; None if `square` is True, or if the loss has no `statistic`.
+    distances : (m, m) tensor or None
+        Dissimilarities of the references to one another, if these are given instead of vectors.
     """
 
-    ref: Tensor
+    ref: Tensor | None
     square: bool
     other: Tensor | None
+    distances: Tensor | None = None
 
 
 class BilateralRowLoss(ContextualRowLoss):
@@ -143,6 +146,8 @@ class BilateralRowLoss(ContextualRowLoss):
         other = None
         if has_statistic and not square:
             other = self._statistics(c)
+        if c.given:
+            return Sides(None, square, other, c.x if c.is_self else None)
         return Sides(c.ref, square, other)
 
     def _statistics(self, c: Comparison) -> Tensor:
@@ -160,16 +165,31 @@ class BilateralRowLoss(ContextualRowLoss):
         return torch.cat(parts) if parts else c.x.new_zeros(0)
 
 
+def reference_vectors(sides: Sides) -> Tensor:
+    """Return the reference vectors, or raise if only the distances to them are given."""
+    if sides.ref is None:
+        raise ValueError(
+            "from_distances: this loss also compares references with one another, whose distances are not given; "
+            "compare a batch with itself, in one process, or pass embeddings"
+        )
+    return sides.ref
+
+
 def reference_rows(rows: Rows, sides: Sides, columns: Tensor) -> Tensor:
     """Return the (b, m) dissimilarities to all references of one reference per row, given by its column, (b,)."""
     if sides.square:
         return rows.d[columns]
-    return prepared_rows(sides.ref[columns], sides.ref, rows.distance)
+    if sides.distances is not None:
+        return sides.distances[columns]
+    ref = reference_vectors(sides)
+    return prepared_rows(ref[columns], ref, rows.distance)
 
 
 def reference_pairs(rows: Rows, sides: Sides, one: Tensor, other: Tensor) -> Tensor:
     """Return the (b, k) dissimilarities of pairs of references, given by their columns, (b, k) each."""
-    ref = sides.ref
+    if sides.distances is not None:
+        return sides.distances[one, other]
+    ref = reference_vectors(sides)
     # one of the k places at a time, so that no (b, k, d) array of vectors is needed
     places = list(zip(one.T, other.T, strict=True))
     if not places:
@@ -195,6 +215,9 @@ def _flipped(c: Comparison) -> Comparison:
         return c._replace(anchors=slice(0, len(c.x)))
     y, ref_y = _flipped_labels(c.y, c.ref_y)
     c = c._replace(ids=c.ref_ids, ref_ids=c.ids)
+    if c.given:
+        x = c.x.T
+        return c._replace(x=x, y=y, ref=stand_in(x), ref_y=ref_y, anchors=slice(0, len(x)))
     return c._replace(x=c.ref, y=y, ref=c.x, ref_y=ref_y, anchors=slice(0, len(c.ref)))
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from .. import distributed
 from ..objective.batch import Batch
 from ..objective.relations import Labels
-from ..objective.terms import AnchorLoss
+from ..objective.terms import AnchorLoss, needs_embeddings
 from ..rng import fresh_seed
 from .blockwise import Sums, each_anchor, sum_over_anchors
 from .comparison import Comparison, Distance, Rows, check_distance
@@ -47,9 +47,12 @@ class RowLoss(AnchorLoss):
         negative pairs. Empty if no call has.
     single_block : bool
         Whether rows read one another, so that all of them are held at once if they fit into memory.
+    reads_vectors : bool
+        Whether the rows read the embeddings, not only their distances.
     """
 
     single_block = False
+    reads_vectors = False
 
     def __init__(self, *, distance: Distance, normalize: bool, miner: Any = None, block: int | None = None) -> None:
         super().__init__(block=block)
@@ -67,6 +70,13 @@ class RowLoss(AnchorLoss):
     def differentiable_tensors(self, comparison: Comparison) -> tuple[Tensor, ...]:
         """Return the tensors, other than the distances, in which the rows have a gradient: the loss's parameters."""
         return tuple(part for part in self._parameters.values() if part is not None)
+
+    def distances_refused(self) -> str | None:
+        if self.reads_vectors:
+            return needs_embeddings(type(self).__name__)
+        if getattr(self.miner, "reads_vectors", False):
+            return needs_embeddings(type(self.miner).__name__)
+        return None
 
     def reference(self, batch: Batch) -> tuple[Tensor, Labels]:
         if batch.ref is None:
@@ -89,6 +99,7 @@ class RowLoss(AnchorLoss):
             ids=None if batch.ref_ids is None else batch.ids,
             ref_ids=batch.ref_ids,
             seed=fresh_seed(self.miner, batch.x),
+            given=batch.given,
         )
 
     def compare(self, batch: Batch) -> Tensor:

@@ -59,13 +59,13 @@ class BaseLossWrapper(nn.Module):
 
 
 class SelfSupervisedLoss(BaseLossWrapper):
-    """Two views of the same samples, each sample a class of its own.
+    """Two or more views of the same samples, each sample a class of its own.
 
     Parameters
     ----------
     loss : Module
     symmetric : bool
-        Compare all views with one another; otherwise the first with the second.
+        Compare all views with one another; otherwise the first with the others.
     """
 
     def __init__(self, loss: nn.Module, symmetric: bool = True) -> None:
@@ -76,12 +76,14 @@ class SelfSupervisedLoss(BaseLossWrapper):
     def supported_losses() -> Sequence[str]:
         return list(OF_TWO_VIEWS)
 
-    def forward(self, embeddings: Tensor, ref_emb: Tensor) -> Tensor:
+    def forward(self, embeddings: Tensor, ref_emb: Tensor, *other_views: Tensor) -> Tensor:
         labels = torch.arange(len(embeddings), device=embeddings.device)
+        others = torch.cat([ref_emb, *other_views])
+        of_others = labels.repeat(1 + len(other_views))
         if self.symmetric:
-            value: Tensor = self.loss(torch.cat([embeddings, ref_emb]), labels.repeat(2))
+            value: Tensor = self.loss(torch.cat([embeddings, others]), torch.cat([labels, of_others]))
         else:
-            value = self.loss(embeddings, labels, ref_emb=ref_emb, ref_labels=labels.clone())
+            value = self.loss(embeddings, labels, ref_emb=others, ref_labels=of_others)
         return value
 
 

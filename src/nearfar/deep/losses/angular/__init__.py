@@ -18,7 +18,7 @@ from torch.nn.functional import softplus
 
 from ....settings import check_options
 from ...pairwise.comparison import Rows, count
-from ...pairwise.contextual import BilateralRowLoss, Sides, reference_pairs
+from ...pairwise.contextual import BilateralRowLoss, Sides, reference_pairs, reference_vectors
 from ...pairwise.hinges import MAX_POSITIVES_WITHOUT_SORT, negatives, positives
 from .midpoints import Rule, midpoint_products, midpoint_sums
 
@@ -68,7 +68,7 @@ def _source(rows: Rows, sides: Sides) -> Tensor:
     """Return what the rows of positives are read from: the block, if it holds all rows, or the vectors."""
     if sides.square:
         return rows.d
-    return sides.ref
+    return reference_vectors(sides)
 
 
 class AngularLoss(BilateralRowLoss):
