@@ -1,6 +1,6 @@
 """A random part of what a miner selects, a miner of PyTorch Metric Learning (Musgrave, Belongie & Lim, 2020).
 
-    P'(a) = the k members of P(a) with the smallest u_ap,    N'(a) likewise,    u ~ uniform on [0, 1)
+    P'(a) = the k members of P(a) with the smallest u_ap,    N'(a) with the smallest u_an,    u ~ uniform on [0, 1)
 
 If the other miner selects triplets, the k triplets of the anchor with the smallest u_apn.
 """
