@@ -12,7 +12,7 @@ from .processes import run_in_processes
 
 PAGE = Path(__file__).parent.parent / "docs" / "interchange.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
-PACKAGES = ("pandas", "transformers", "skorch", "pytorch_lightning", "sentence_transformers")
+PACKAGES = ("pandas", "datasets", "transformers", "skorch", "pytorch_lightning", "sentence_transformers")
 
 
 def test_every_loop_has_fewer_than_forty_lines():
@@ -38,11 +38,13 @@ def test_the_code_of_the_page_runs(block, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_skorch_trains_in_two_processes_what_it_does_in_one():
-    pytest.importorskip("skorch")
+@pytest.mark.parametrize(("loop", "package"), [("# skorch", "skorch"), ("# Lightning", "pytorch_lightning")])
+def test_two_processes_train_what_one_does(loop, package):
+    """The loops of libraries whose scripts in `examples/` are not tested in two processes, or only there."""
+    pytest.importorskip(package)
     pytest.importorskip("accelerate")
-    (block,) = (block for block in BLOCKS if block.startswith("# skorch"))
-    alone, together = (run_in_processes(train_by, world, block, imported="skorch") for world in (1, 2))
+    (block,) = (block for block in BLOCKS if block.startswith(loop))
+    alone, together = (run_in_processes(train_by, world, block, imported=package) for world in (1, 2))
     last = re.compile(r"loss at the end: (\S+)")
     assert len(last.findall(alone)) == 1
     assert last.findall(together) == last.findall(alone) * 2
@@ -50,7 +52,7 @@ def test_skorch_trains_in_two_processes_what_it_does_in_one():
 
 def train_by(rank, world, block):
     """Run a loop of the page in one of several processes, and print the loss of its last epoch."""
-    os.environ |= {"LOCAL_WORLD_SIZE": str(world)}
+    os.environ |= {"LOCAL_WORLD_SIZE": str(world), "TORCHELASTIC_RUN_ID": "none"}
     torch.manual_seed(0)
     found = {}
     exec(block, found)

@@ -114,6 +114,24 @@ def test_batches_that_accelerate_divides_are_refused(
     assert len(next(iter(make(0)))) in (4, 6)
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_batches_that_accelerate_dispatches_are_refused(
+    make: Callable[[int], BatchSampler], workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `dispatch_batches=True`, the first process reads all batches and sends parts of them to the others."""
+    shards = pytest.importorskip("accelerate.data_loader")
+    pytest.importorskip("accelerate").PartialState()
+    monkeypatch.setattr(distributed, "world", lambda: 2)
+    monkeypatch.setattr(distributed, "rank", lambda: 0)
+    for split in (False, True):
+        items = torch.arange(100)
+        loader = shards.DataLoaderDispatcher(
+            items, batch_sampler=make(0), num_workers=workers, split_batches=split, use_stateful_dataloader=False
+        )
+        with pytest.raises(ValueError, match=r"Sampler: gives each of 2 processes its part .* Accelerator\.prepare"):
+            next(iter(loader))
+
+
 @pytest.mark.parametrize("before", range(0, 14, 3))
 def test_resumes_in_the_middle(make: Callable[[int], BatchSampler], before: int) -> None:
     def stream(sampler: BatchSampler):

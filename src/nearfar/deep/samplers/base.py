@@ -154,19 +154,30 @@ def check_integer(name: str, value: Any, least: int) -> None:
         raise ValueError(f"{name}: must be at least {least}, got {value}")
 
 
-def refuse_second_division(sampler: BatchSampler, caller: FrameType) -> None:
+DIVIDERS = ("BatchSamplerShard", "DataLoaderDispatcher")
+"""Classes of accelerate that divide batches; the second one with `dispatch_batches=True`."""
+MOST_CALLERS = 8  # between a sampler and the dispatcher are three methods of DataLoader
+
+
+def refuse_second_division(sampler: BatchSampler, caller: FrameType | None) -> None:
     """Raise if accelerate divides the batches of a sampler, which gave each process its part of them already.
 
-    Accelerate reads batches in its own order and drops those of another size, so that a training would end after one.
-    What a caller does with the batches shows only in the caller itself: `prepare` gives no sign to a sampler.
+    Accelerate reads batches in its own order and drops those of another size, so that a training would end after one;
+    or the first process alone reads them, and the others get parts of its part. What a caller does with the batches
+    shows only in the callers themselves: `prepare` gives no sign to a sampler.
     """
-    divider = caller.f_locals.get("self")
-    if distributed.world() > 1 and type(divider).__name__ == "BatchSamplerShard":
-        raise ValueError(
-            f"{type(sampler).__name__}: gives each of {distributed.world()} processes its part of a batch, which "
-            "accelerate would divide again; do not pass the DataLoader to Accelerator.prepare (in Trainer, override "
-            "get_train_dataloader; in AccelerateMixin of skorch, get_iterator)"
-        )
+    if distributed.world() == 1:
+        return
+    for _ in range(MOST_CALLERS):
+        if caller is None:
+            return
+        if type(caller.f_locals.get("self")).__name__ in DIVIDERS:
+            raise ValueError(
+                f"{type(sampler).__name__}: gives each of {distributed.world()} processes its part of a batch, which "
+                "accelerate would divide again; do not pass the DataLoader to Accelerator.prepare (in Trainer, "
+                "override get_train_dataloader; in AccelerateMixin of skorch, get_iterator)"
+            )
+        caller = caller.f_back
 
 
 class BatchSampler(Checked, Sampler[list[int]]):
