@@ -146,7 +146,7 @@ def write_model(folder, kind, files):
     model = new_model(name)
     (model.half() if how == "half" else model).save_pretrained(folder)
     write_tokenizer(folder, how, marks=name in ("bert", "roberta"))
-    layers = [place.split("/")[0] for place in files if place[0] in "23"]
+    layers = [place.split("/")[0] for place in files if place[0] in "234"]
     modules = [*MODULES, *(layer.split("_")[1] for layer in layers)]
     listed = [
         {"idx": i, "name": str(i), "type": OF_ST + kind, "path": place}
@@ -395,6 +395,30 @@ REFUSED = {
     "deep": ("1_Pooling/config.json", "[" * 5000, "are nested in each other"),
     "tokens": ("tokenizer_config.json", {"tokenizer_class": 7}, "its tokenizer cannot be used"),
 }
+
+
+def test_a_folder_that_lacks_a_file_is_refused_or_embeds_the_same(transformers, tmp_path):
+    """An unfinished download embeds nothing in another way: only files that change nothing here may be missing."""
+    files = pooled("cls_token") | {"2_LayerNorm/config.json": {"dimension": 8}, "3_Dense/config.json": DENSE}
+    files |= {"4_Normalize/config.json": {}, "config_sentence_transformers.json": PROMPTS}
+    folder = write_model(tmp_path / "model", "bert", files)
+    expected = nearfar.load(f"transformers:{folder}").embed(TEXTS)
+    told = {}
+    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+        kept = file.read_bytes()
+        file.unlink()
+        name = file.relative_to(folder).as_posix()
+        try:
+            np.testing.assert_allclose(nearfar.load(f"transformers:{folder}").embed(TEXTS), expected, atol=1e-6)
+        except TrunkError as error:
+            told[name] = str(error)
+        file.write_bytes(kept)
+    layers = ["1_Pooling/config.json", "2_LayerNorm/config.json", "2_LayerNorm/model.safetensors"]
+    layers += ["3_Dense/config.json", "3_Dense/model.safetensors"]
+    assert list(told) == [*layers, "config.json", "model.safetensors", "modules.json", "tokenizer.json"]
+    for name, words in told.items():
+        assert name.rpartition("/")[2] in words
+        assert len(words.splitlines()) == 1
 
 
 @pytest.mark.parametrize("case", REFUSED)

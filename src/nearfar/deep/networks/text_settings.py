@@ -25,6 +25,7 @@ Length = Annotated[int, Meta(ge=1, le=2**20)]
 
 MODULES = "modules.json"
 CONFIG = "config.json"
+INCOMPLETE = "download all files of the model"
 OF_MODEL = "config_sentence_transformers.json"
 OF_TOKENS = (
     "sentence_bert_config.json",
@@ -155,7 +156,11 @@ def read_text_settings(folder: Path, options: Mapping[str, Any]) -> TextSettings
     """
     name = f"trunk transformers:{folder}"
     try:
-        settings = _of_modules(folder) if (folder / MODULES).exists() else TextSettings()
+        if (folder / MODULES).exists():
+            settings = _of_modules(folder)
+        else:
+            _refuse_parts(folder)
+            settings = TextSettings()
         return _with_options(settings, _read(folder / OF_MODEL), options)
     except OSError as error:
         raise TrunkError(f"{name}: {error.strerror or error}") from error
@@ -203,6 +208,13 @@ def pooling_of(content: Any) -> Pooling:
         raise TrunkError(f"the pooling of the text model is damaged ({error})") from error
 
 
+def _refuse_parts(folder: Path) -> None:
+    """Raise if a folder without a list of modules has modules: it is a part of a model of sentence-transformers."""
+    left = sorted(path.parent.name for path in folder.glob(f"[0-9]_*/{CONFIG}"))
+    if left:
+        raise ValueError(f"{MODULES} is missing, which says how {left[0]:.60} is used; {INCOMPLETE}")
+
+
 def _of_modules(folder: Path) -> TextSettings:
     modules = _listed(folder)
     first, second, *later = modules
@@ -213,11 +225,16 @@ def _of_modules(folder: Path) -> TextSettings:
         )
     if first[1] not in ("", "."):
         raise ValueError(f"{MODULES}: expected the model in the folder itself, got {first[1]!r:.60}; move its files up")
-    modes, pools_prompt = _pooling(_read(folder / second[1] / CONFIG), f"{second[1]}/{CONFIG}")
+    modes, pools_prompt = _pooling(_read_needed(folder, f"{second[1]}/{CONFIG}"), f"{second[1]}/{CONFIG}")
     layers: list[Dense | LayerNorm | UnitLength] = []
     folders = []
     for kind, place in later:
-        layer = _layer(kind, _read(folder / place / CONFIG), f"{place}/{CONFIG}")
+        where = f"{place}/{CONFIG}"
+        if kind in ("Dense", "LayerNorm"):
+            config = _read_needed(folder, where)
+        else:
+            config = _read(folder / where)
+        layer = _layer(kind, config, where)
         if layer is not None:
             layers.append(layer)
             folders.append(place)
@@ -232,6 +249,13 @@ def _of_modules(folder: Path) -> TextSettings:
         lower_case=lower_case,
         max_tokens=max_tokens,
     )
+
+
+def _read_needed(folder: Path, file: str) -> dict[str, Any]:
+    """Return the content of a JSON file of a module, or raise if there is none."""
+    if not (folder / file).exists():
+        raise ValueError(f"{file} is missing, which {MODULES} needs; {INCOMPLETE}")
+    return _read(folder / file)
 
 
 def _read(file: Path) -> dict[str, Any]:
