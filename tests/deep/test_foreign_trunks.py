@@ -413,6 +413,24 @@ def test_a_folder_without_a_processor_needs_mean_and_std(transformers, tmp_path)
     assert find_preprocessing(f"transformers:{folder}(mean=0.5, std=0.5)").mean == (0.5,) * 3
 
 
+def test_folders_that_want_to_run_code_or_lack_a_file_are_one_line(transformers, tmp_path):
+    folder = tmp_path / "vit"
+    trunk = f"transformers:{a_vit(transformers, folder, None)}"
+    settings = json.loads((folder / "config.json").read_text()) | {"auto_map": {"AutoModel": "modeling_evil.Evil"}}
+    (folder / "config.json").write_text(json.dumps(settings))
+    make_trunk(trunk, (3, 40, 40))  # transformers has this model, and runs no code of the folder
+    (folder / "config.json").write_text(json.dumps(settings | {"model_type": "evil"}))
+    with pytest.raises(TrunkError, match=r"its config.json names code to run, modeling_evil.Evil, and files must not"):
+        make_trunk(trunk, (3, 40, 40))
+    (folder / "config.json").write_text(json.dumps(settings))
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(TrunkError, match=r"no file named model.safetensors.* found in directory") as found:
+        make_trunk(trunk, (3, 40, 40))
+    assert len(str(found.value).splitlines()) == 1
+    with pytest.raises(TrunkError, match=r"nothing: no such folder$"):
+        make_trunk(f"transformers:{tmp_path / 'nothing'}", (3, 40, 40))
+
+
 def test_a_processor_without_mean_is_one_line():
     told = {"size": {"height": 40, "width": 40}, "image_std": [0.5, 0.5, 0.5]}
     with pytest.raises(ValueError, match="has no image_mean, so it is not known how to normalize"):

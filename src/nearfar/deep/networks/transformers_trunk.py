@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from ...io.hub_access import hub_cache_if_offline
 from ...io.untrusted import parse_json
+from ...quoting import shorten
 from ...settings import no_option
 from .hubs import Start, check_options, installed, of_torchvision, unreachable
 from .peft_folder import CONFIG as ADAPTER
@@ -238,6 +239,7 @@ def build(name: str, shape: tuple[int, ...], start: Start, **options: Any) -> tu
             model = _of_architecture(transformers, start.architecture)
         elif Path(name).is_dir():
             _check_folder(Path(name))
+            _check_code(Path(name), transformers)
             model, missing = _loaded(transformers, name, options, local_files_only=True)
             where = Provenance(name, license_in(Path(name)))
         elif start.pretrained:
@@ -249,7 +251,7 @@ def build(name: str, shape: tuple[int, ...], start: Start, **options: Any) -> tu
     except (OSError, ValueError) as error:
         if isinstance(error, TrunkError):
             raise
-        if start.pretrained and isinstance(error, OSError):
+        if start.pretrained and isinstance(error, OSError) and not Path(name).is_dir():
             raise unreachable(f"transformers:{name}", name, error) from error
         reason = str(error).splitlines()[0].partition(". Should contain")[0]  # without the list of all models
         raise TrunkError(f"transformers:{name}: {reason}") from error
@@ -285,6 +287,8 @@ def _check_kind(name: str, shape: tuple[int, ...], start: Start, of_texts: Mappi
             f"transformers:{name}: texts need the folder of a model with its tokenizer; download it with "
             f"`hf download {name} --local-dir FOLDER`, and give transformers:FOLDER"
         )
+    if start.architecture is None and Path(name).is_absolute() and not Path(name).is_dir():
+        raise TrunkError(f"transformers:{name}: no such folder")
     if len(shape) == 3 and "prompt" in of_texts:
         raise TrunkError(f"transformers:{name}: prompt is an option for texts, and the items are images; leave it out")
 
@@ -302,6 +306,21 @@ def _check_folder(folder: Path) -> None:
         f"transformers:{folder}: it has an adapter of peft; give its base, transformers:FOLDER, {base}, and the "
         "adapter as pretrained"
     )
+
+
+def _check_code(folder: Path, transformers: Any) -> None:
+    """Refuse a model that only code from its folder can compute: files must not run code."""
+    file = folder / "config.json"
+    if not file.is_file():
+        return  # refused where it is read
+    config = parse_json(file.read_text("utf-8"))
+    code = config.get("auto_map") if isinstance(config, dict) else None
+    if code and config.get("model_type") not in getattr(transformers, "CONFIG_MAPPING", {}):
+        names = ", ".join(map(str, code.values())) if isinstance(code, dict) else str(code)
+        raise TrunkError(
+            f"transformers:{folder}: its config.json names code to run, {shorten(names, 80)}, and files must not run "
+            "code; export the model to ONNX with its own library, or choose one that transformers has"
+        )
 
 
 def _check_shards(index: Path) -> None:
