@@ -45,6 +45,19 @@ def test_notebooks_run_from_top_to_bottom(page, tmp_path):
 
 
 @pytest.mark.slow
+def test_the_notebook_of_results_draws_every_picture_of_their_pages():
+    folder = ROOT / "docs" / "notebooks"
+    cells = json.loads((folder / "results.ipynb").read_text())["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    pages = [page.read_text() for page in (ROOT / "docs").glob("results*.md")]
+    pictures = {name for page in pages for name in re.findall(r"\(pictures/(\w+)\.svg\)", page)}
+    assert set(code[1:]) == {f'Picture("{name}")' for name in pictures}
+    shown = [f"assert {cell}._repr_svg_().rstrip().endswith('</svg>')" for cell in code[1:]]
+    ended = forking.run("-c", "\n".join([code[0], *shown]), cwd=folder)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+@pytest.mark.slow
 def test_the_first_example_prints_the_scores_of_its_comments(tmp_path):
     example = BLOCKS[0].values[0]
     promised = [float(number) for number in re.findall(r"(0\.\d\d) with", example)]

@@ -64,6 +64,45 @@ def page_of_data() -> str:
     return "".join([before, header, "\n".join(rows), end, after])
 
 
+PICTURES = """import io
+import sys
+from pathlib import Path
+
+import matplotlib as mpl
+
+places = [Path.cwd(), *Path.cwd().parents]
+docs = next(folder / "docs" for folder in places if (folder / "docs" / "figures.py").is_file())
+sys.path[:0] = [str(docs), str(docs.parent / "tools")]
+import figures
+
+
+class Picture:
+    def __init__(self, name):
+        file = io.StringIO()
+        with mpl.rc_context(figures.STYLE):
+            figures.FIGURES[name]().savefig(file, format="svg", facecolor="white")
+        self.svg = file.getvalue()
+
+    def _repr_svg_(self):
+        return self.svg"""
+
+
+def notebook_of_pictures() -> str:
+    """Return the notebook that draws each picture of the pages of results from the tables in `docs/measured`."""
+    about = "# The pictures of the results\n\nEach cell draws a picture from the tables in `docs/measured`. The "
+    about += "notebook runs in a copy of the repository; `docs/figures.py` has the code."
+    cells = [("markdown", about), ("code", PICTURES)]
+    drawn: set[str] = set()
+    for path in sorted((ROOT / "docs").glob("results*.md")):
+        text = path.read_text()
+        title = text.partition("\n")[0].removeprefix("# ")
+        for words, name in re.findall(r"!\[([^\]]+)\]\(pictures/(\w+)\.svg\)", text):
+            if name not in drawn:
+                cells += [("markdown", f"## [{title}](../{path.name})\n\n{words}."), ("code", f'Picture("{name}")')]
+            drawn.add(name)
+    return as_notebook("results", cells)
+
+
 def notebook(page: str) -> str:
     """Return a guide as a Jupyter notebook: its Python blocks are cells, and all else is text."""
     text = (ROOT / f"docs/{page}.md").read_text()
@@ -73,9 +112,13 @@ def notebook(page: str) -> str:
     cells = [("code", "# %pip install 'nearfar[all]'  # once, if it is not installed")]
     cells += [("markdown" if number % 2 == 0 else "code", piece.strip()) for number, piece in enumerate(pieces)]
     first_text = cells.pop(1)
-    found = [first_text, *cells]
+    return as_notebook(page, [first_text, *cells])
+
+
+def as_notebook(page: str, cells: list[tuple[str, str]]) -> str:
+    """Return cells, each with its kind and its source, as the text of a Jupyter notebook."""
     book = {
-        "cells": [cell(kind, f"{page}-{number}", source) for number, (kind, source) in enumerate(found) if source],
+        "cells": [cell(kind, f"{page}-{number}", source) for number, (kind, source) in enumerate(cells) if source],
         "metadata": {"language_info": {"name": "python"}},
         "nbformat": 4,
         "nbformat_minor": 5,
@@ -95,6 +138,7 @@ def main(check: bool) -> int:
         return 1
     wanted = {ROOT / "src/nearfar/__init__.pyi": stub(), ROOT / "docs/data.md": page_of_data()}
     wanted |= {ROOT / f"docs/notebooks/{page}.ipynb": notebook(page) for page in NOTEBOOKS}
+    wanted[ROOT / "docs/notebooks/results.ipynb"] = notebook_of_pictures()
     stale = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]
     for path in stale:
         if check:
