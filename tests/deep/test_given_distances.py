@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 
 import nearfar
 from nearfar.catalog import METHODS
-from nearfar.deep import distributed
+from nearfar.deep import LabelSets, distributed
 from nearfar.deep.pairwise.comparison import dissimilarity
 from nearfar.deep.pairwise.row_loss import RowLoss
 from nearfar.deep.unit_vectors import unit
@@ -26,6 +26,7 @@ NEED_VECTORS = {
 }
 MINERS = [m.name for m in METHODS if m.kind == "miner"]
 Y = torch.tensor([0, 0, 1, 1, 1, 2, 3, 3, -1])
+SETS = LabelSets.of([[0, 1], [0], [1, 2], [1], [1, 3], [2], [3, 0], [3], []], num_classes=4)
 
 
 def compared(term, x, ref):
@@ -40,7 +41,7 @@ def computed_by_rows(method):
 
 
 @pytest.mark.parametrize("method", [m for m in TERMS if computed_by_rows(m)], ids=lambda m: m.name)
-@pytest.mark.parametrize("way", ["classes", "block", "ref", "relation"])
+@pytest.mark.parametrize("way", ["classes", "block", "ref", "relation", "sets"])
 def test_given_distances_give_the_value_and_gradient_of_the_embeddings(method, way):
     if method.name == "AngularLoss" and way == "ref":
         pytest.skip("it also compares references with one another")
@@ -48,7 +49,7 @@ def test_given_distances_give_the_value_and_gradient_of_the_embeddings(method, w
     x, y, _ = batch(len(Y), labels=Y)
     ref, ref_y, _ = batch(7, seed=3)
     given = {"ref": ref, "ref_labels": ref_y} if way == "ref" else {}
-    labels = relation(y, y) if way == "relation" else y
+    labels = {"relation": relation(y, y), "sets": SETS}.get(way, y)
     others = {"ref_labels": ref_y} if way == "ref" else {}
     distances = compared(term, x, ref if way == "ref" else x)
     results = []

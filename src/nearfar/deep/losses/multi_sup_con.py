@@ -113,7 +113,8 @@ class MultiSupConLoss(RowLoss):
             if c.is_self:
                 known.diagonal(lo).fill_(False)
             similarity = shared / (sizes + ref_sizes - shared).clamp_min(1)
-            return multi_sup_con(x[lo:hi] @ ref.T / self.temperature, similarity, known, self.threshold)
+            cosines = 1 - x[lo:hi] if c.given else x[lo:hi] @ ref.T
+            return multi_sup_con(cosines / self.temperature, similarity, known, self.threshold)
 
         blocks = spans(c.anchors, len(c.ref), self.block, c.x.device)
         parts = [recomputed(one, c.x, c.ref, lo, hi) for lo, hi in blocks]
