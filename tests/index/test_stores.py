@@ -819,6 +819,21 @@ def test_a_collection_becomes_a_frame_and_the_frame_the_same_collection(uri, lib
     assert len(to_frame(memory, where="price > 2", library=library)) == len(frame) == 2
 
 
+def test_a_collection_keeps_the_numbers_and_texts_of_a_frame_as_the_page_says():
+    """docs/interchange.md: names and dates become texts, whole numbers and truth values floats."""
+    pd = pytest.importorskip("pandas")
+    levels = pd.MultiIndex.from_tuples([("a", 1), ("a", 2)])
+    assert from_frame(pd.DataFrame({"price": [1.0, 2.0]}, index=levels), np.eye(2)).names.tolist()[0] == "('a', 1)"
+    dates = pd.to_datetime(["2020-01-01", "2021-01-01"])
+    frame = pd.DataFrame({"number": [1, 2], "new": [True, False], "date": dates}, index=[10, 20])
+    items = from_frame(frame, np.eye(2))
+    found = to_frame(Index(items.embeddings, names=items.names, columns=items.columns))
+    assert found.index.tolist() == ["10", "20"]
+    assert found["number"].tolist() == [1.0, 2.0]
+    assert found["new"].tolist() == [1.0, 0.0]
+    assert found["date"].tolist() == ["2020-01-01 00:00:00", "2021-01-01 00:00:00"]
+
+
 def test_frames_without_names_or_embeddings_are_one_line():
     pd = pytest.importorskip("pandas")
     with pytest.raises(ValueError, match=r"frame: has no column 'name' and no index with names; it has price"):

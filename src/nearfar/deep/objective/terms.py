@@ -182,7 +182,7 @@ class Term(PreciseBuffers):
         reason = self.distances_refused()
         if reason is not None:
             raise TypeError(f"from_distances: {reason}")
-        ref = None
+        ref: Tensor | None = None
         try:
             check_distances(distances)
             if ref_labels is not None:
