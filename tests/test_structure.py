@@ -625,7 +625,7 @@ WIDE_TEXTS = {
     "index/paths.py": "numbers",
     "index/postgres_store.py": "a few names",
     "index/records.py": "numbers, no texts, and texts that are such an array already",
-    "index/texts.py": "texts of which the longest is known",
+    "index/stored_column.py": "texts of which the longest is known",
     "labels.py": "texts of which the longest is known",
 }
 """Files that make arrays in which each text is as wide as the longest, and of what."""

@@ -2,14 +2,17 @@
 
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import nearfar.index
-from nearfar.index import Index, create, graph_file, mapped_search, records_of
+from nearfar.index import Index, blob_file, collection_file, create, graph_file, mapped_search, records_of
 from nearfar.index.collection_file import graph_of
 
 from ..commands import run
@@ -305,3 +308,47 @@ def test_one_query_finds_what_it_finds_among_others(tmp_path, distance, monkeypa
             np.testing.assert_array_equal(
                 alone.records.embeddings, together.records.embeddings[together.positions[row]]
             )
+
+
+def test_a_damaged_column_is_an_error_where_its_values_are_read(tmp_path):
+    """Nothing reads the columns when the file is opened: each block is checked when a value of it is asked for."""
+    path = built(tmp_path / "x.index")
+    with closing(sqlite3.connect(path)) as connection, connection:
+        key = 17 * blob_file.PER_KIND  # the column of shops
+        connection.execute("UPDATE blobs SET data = replace(data, 's3', 's4') WHERE id = ?", (key,))
+        connection.execute("UPDATE blobs SET data = CAST(data AS BLOB) WHERE id = ?", (key,))
+    with nearfar.index.open(path) as store:
+        assert (store.engine(), store.count("price < 50")) == ("graph", N // 2)
+        for read in (
+            lambda: store.search(ROWS[:1], 3),
+            lambda: store.search(ROWS[:2], 3, group_by="shop"),
+            lambda: store.count("shop == 's4'"),
+            lambda: store.column("shop"),
+            lambda: store.get(["n3"]),
+            store.in_memory,
+        ):
+            with pytest.raises(
+                ValueError, match=r"x\.index is damaged: its part 17-0 is not the one that was written$"
+            ):
+                read()
+
+
+def test_values_of_some_items_are_those_of_the_whole_column(tmp_path, monkeypatch):
+    """Also of blocks without the column, and of blocks of which items were removed."""
+    monkeypatch.setattr(collection_file, "MOST_ITEMS", 7)
+    path = built(tmp_path / "x.index")
+    with nearfar.index.open(path, "w") as store:
+        store.remove([f"n{k}" for k in (*range(0, N, 5), *range(14, 21), 399)])
+        more = records(range(N, N + 40))
+        store.add(replace(more, columns={**more.columns, "size": np.arange(40.0), "note": more.names}))
+    index = Index.load(path)
+    with nearfar.index.open(path) as store:
+        assert store.engine() == "graph"
+        rows = np.random.default_rng(1).permutation(len(index))[:50]
+        found = store.get(index.names[rows].tolist())
+        expected = index.records().pick(rows)
+        assert found.names.tolist() == expected.names.tolist()
+        assert found.labels.tolist() == expected.labels.tolist()
+        for name, values in expected.columns.items():
+            np.testing.assert_array_equal(found.columns[name], values)
+            np.testing.assert_array_equal(store.column(name), index.columns[name])

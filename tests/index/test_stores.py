@@ -65,7 +65,7 @@ def long_texts(request, monkeypatch):
     """Whether texts are arrays of objects, as they are where a few are much longer than the others."""
     if request.param:
         monkeypatch.setattr("nearfar.labels.NARROW", 0)
-        monkeypatch.setattr("nearfar.index.texts.NARROW", 0)
+        monkeypatch.setattr("nearfar.index.stored_column.NARROW", 0)
         monkeypatch.setattr("nearfar.labels.PADDED", 0)
         monkeypatch.setattr("nearfar.index.records.narrow_texts", lambda texts, name: text_array(texts))
 

@@ -92,15 +92,21 @@ class Blobs:
 
     def all_of(self, kind: int, first: int = 0) -> Iterator[tuple[int, bytes]]:
         """Yield the numbers and the blobs of one kind, from a number on, in order."""
+        for key, digest, data in self.unchecked(kind, first):
+            check_blob(key, digest, data)
+            yield key % PER_KIND, data
+
+    def unchecked(self, kind: int, first: int = 0) -> Iterator[tuple[int, bytes, bytes]]:
+        """Yield key, digest and content of what `all_of` yields, for `check_blob`, which is left to do."""
         last = -1
         read = 0
         asked = "SELECT id, digest, data FROM blobs WHERE id >= ? AND id < ? ORDER BY id"
         for key, digest, data in self._connection.execute(asked, (kind * PER_KIND + first, (kind + 1) * PER_KIND)):
-            read += len(self._checked(key, digest, data))
+            read += len(data) if isinstance(data, bytes) else self._size + 1
             if key <= last or read > self._size:  # pages that refer to each other in a circle
                 raise Unusable("is damaged: its pages are not in order")
             last = key
-            yield key % PER_KIND, data
+            yield key, digest, data
 
     def put(self, kind: int, number: int, data: bytes) -> None:
         """Write a blob, in the place of one that may be there."""
@@ -169,8 +175,9 @@ class Blobs:
         return sum(self._checked(*row) is not None for row in read)
 
     def _checked(self, key: int, digest: object, data: object) -> bytes:
-        if not isinstance(data, bytes) or len(data) > self._size or digest != digest_of(key, data):
-            raise Unusable(f"is damaged: its part {key // PER_KIND}-{key % PER_KIND} is not the one that was written")
+        if not isinstance(data, bytes) or len(data) > self._size:
+            data = digest = b""  # no digest is empty
+        check_blob(key, digest, data)
         return data
 
     def _add(self, term: int) -> None:
@@ -178,6 +185,12 @@ class Blobs:
 
 
 ROOT = struct.Struct(f"<Q{DIGEST}s")  # number of the other blobs, and the sum of their digests
+
+
+def check_blob(key: int, digest: object, data: bytes) -> None:
+    """Raise `Unusable` if a blob is not what was written."""
+    if digest != digest_of(key, data):
+        raise Unusable(f"is damaged: its part {key // PER_KIND}-{key % PER_KIND} is not the one that was written")
 
 
 def digest_of(key: int, data: bytes) -> bytes:
@@ -205,7 +218,7 @@ def reading(path: Path) -> Iterator[Blobs]:
     OSError
         If it cannot be read.
     """
-    with _one_line(path), _opened(path, "ro") as connection:
+    with naming(path), _opened(path, "ro") as connection:
         connection.execute("BEGIN")
         yield _blobs_of(connection)
 
@@ -213,7 +226,7 @@ def reading(path: Path) -> Iterator[Blobs]:
 @contextmanager
 def changing(path: Path) -> Iterator[Blobs]:
     """Change a file, wholly or not at all; raises as `reading` does."""
-    with _one_line(path), _opened(path, "rw") as connection:
+    with naming(path), _opened(path, "rw") as connection:
         connection.execute("PRAGMA synchronous=EXTRA")  # a change is kept also if the power fails right after it
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -231,7 +244,7 @@ def making(path: Path) -> Iterator[Blobs]:
     if path.exists() and journal_of(path).exists():
         with suppress(ValueError), reading(path):  # undoes what was interrupted, so that its journal goes
             pass
-    with _one_line(path), atomic_path(path) as partial:
+    with naming(path), atomic_path(path) as partial:
         with closing(_connected(partial, "rw")) as connection:
             connection.execute(f"PRAGMA page_size={PAGE}")
             connection.execute(f"PRAGMA application_id={APPLICATION}")
@@ -312,8 +325,8 @@ def _check_journal(path: Path) -> None:
 
 
 @contextmanager
-def _one_line(path: Path) -> Iterator[None]:
-    """Raise errors of SQLite, and ours on the content, with the name of the file."""
+def naming(path: Path) -> Iterator[None]:
+    """Raise errors of SQLite, and ours on the content, in one line with the name of the file."""
     try:
         yield
     except sqlite3.Error as error:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from ..numerics.distances import check_distance
 from ..numerics.types import AnyArray, Bools, Ints
 from ..quoting import quoted
 from .approximate import check_recipe
-from .blob_file import Blobs, Unusable, making, parsing
+from .blob_file import PER_KIND, Blobs, Unusable, making, parsing
 from .filters import Kind
 from .records import (
     COLUMN_NAME,
@@ -42,7 +43,7 @@ from .records import (
     joined_labels,
     missing,
 )
-from .texts import Texts, encoded_text, packed_texts
+from .stored_column import NUMBER, WHOLE, Blocks, StoredColumn, Texts, encoded_text, packed_texts
 
 FORMAT = "nearfar index 4"
 NAMES, LABELS, GONE, BUCKETS, VECTORS, FIRST_COLUMN = 1, 2, 3, 4, 5, 16
@@ -54,8 +55,6 @@ MOST_ITEMS = 2**10  # of a block
 IN_BUCKET = 512  # items in each bucket of names, when the buckets are made; four times as many when they are doubled
 LAST_ITEM = 2**48
 PLACE = np.dtype("<u2")
-NUMBER = np.dtype("<f8")
-WHOLE = np.dtype("<i8")
 VALUE = np.dtype("<f4")
 HASH = np.dtype("<u8")
 
@@ -197,18 +196,18 @@ class Snapshot:
     root : Root
     numbers : ndarray of int64, shape (n,)
         Number of each item, increasing.
-    names : Texts
-    labels : Texts or ndarray of int64, shape (n,), or None
-    columns : dict of str to Texts or ndarray of float64, shape (n,)
+    names : StoredColumn
+    labels : StoredColumn or None
+    columns : dict of str to StoredColumn
     vectors : ndarray of float32, shape (m, d)
         Vectors of the last m items.
     """
 
     root: Root
     numbers: Ints
-    names: Texts
-    labels: Texts | AnyArray | None
-    columns: dict[str, Texts | AnyArray]
+    names: StoredColumn
+    labels: StoredColumn | None
+    columns: dict[str, StoredColumn]
     vectors: AnyArray
 
     def __len__(self) -> int:
@@ -217,6 +216,8 @@ class Snapshot:
 
 def read_snapshot(blobs: Blobs, *, since: int = 0) -> Snapshot:
     """Read all items of a collection, but vectors only from a number of an item on.
+
+    The columns are checked when their values are asked for.
 
     Raises
     ------
@@ -227,49 +228,36 @@ def read_snapshot(blobs: Blobs, *, since: int = 0) -> Snapshot:
     blobs.check_sum()
     R = root.per_block
     with parsing():
-        names = dict(blobs.all_of(NAMES))
+        names = _unchecked(blobs, NAMES)
         sizes = {block: min(R, root.next - block * R) for block in names}
         if any(size < 1 for size in sizes.values()):
             raise ValueError("a block is behind the last item")
         left = {block: np.ones(size, dtype=bool) for block, size in sizes.items()}
         for block, data in blobs.all_of(GONE):
             left[block][np.frombuffer(data, dtype=PLACE)] = False
-        keep = np.concatenate([np.empty(0, dtype=bool), *left.values()])
         numbers = np.concatenate(
             [np.empty(0, dtype=np.int64), *(block * R + np.flatnonzero(mask) for block, mask in left.items())]
         )
-        texts = Texts.joined(list(names.values()))
-        if len(numbers) != root.count or len(texts) != len(keep):
-            raise ValueError(f"it has {len(numbers):,} items of {len(texts):,} names, not {root.count:,}")
-        labels = None if root.labels is None else _column(blobs, LABELS, root.labels, sizes, keep)
-        columns = {name: _column(blobs, number, kind, sizes, keep) for name, (number, kind) in root.columns.items()}
+        if len(numbers) != root.count:
+            raise ValueError(f"it has {len(numbers):,} items, not {root.count:,}")
         vectors = _vectors(blobs, root, left, since)
-    return Snapshot(root, numbers, _kept(texts, keep), labels, columns, vectors)
+
+    def column(there: Blocks, kind: Kind, dtype: Any = NUMBER) -> StoredColumn:
+        return StoredColumn(there, kind, dtype, R, sizes, numbers)
+
+    return Snapshot(
+        root=root,
+        numbers=numbers,
+        names=column(names, "text"),
+        labels=None if root.labels is None else column(_unchecked(blobs, LABELS), root.labels, WHOLE),
+        columns={name: column(_unchecked(blobs, number), kind) for name, (number, kind) in root.columns.items()},
+        vectors=vectors,
+    )
 
 
-def _kept(texts: Texts, keep: Bools) -> Texts:
-    """Return the texts of the items that are left."""
-    return texts if keep.all() else texts.pick(keep)
-
-
-def _column(blobs: Blobs, number: int, kind: Kind, sizes: Mapping[int, int], keep: Bools) -> Texts | AnyArray:
-    """Read one column; blocks that lack it have missing values."""
-    there = dict(blobs.all_of(number))
-    if kind == "text":
-        parts = [there[block] if block in there else packed_texts([""] * size) for block, size in sizes.items()]
-        texts = Texts.joined(parts)
-        if len(texts) != len(keep):
-            raise ValueError(f"a column has {len(texts):,} values, not {len(keep):,}")
-        return _kept(texts, keep)
-    dtype = WHOLE if number == LABELS else NUMBER
-    arrays = [
-        np.frombuffer(there[block], dtype=dtype) if block in there else missing("number", size)
-        for block, size in sizes.items()
-    ]
-    values = np.concatenate([np.empty(0, dtype=dtype), *arrays])
-    if len(values) != len(keep):
-        raise ValueError(f"a column has {len(values):,} values, not {len(keep):,}")
-    return values[keep].astype(dtype.newbyteorder("="), copy=False)
+def _unchecked(blobs: Blobs, kind: int) -> Blocks:
+    """Return the blobs of one kind, by their blocks, with what `StoredColumn` checks them by."""
+    return {key % PER_KIND: (key, digest, data) for key, digest, data in blobs.unchecked(kind)}
 
 
 def _vectors(blobs: Blobs, root: Root, left: Mapping[int, Bools], since: int) -> AnyArray:

@@ -69,7 +69,7 @@ class FileStore:
             graph = open_graph(self.path, self._root) if self._has_graph(self._root) else None
             snapshot = read_snapshot(blobs, since=0 if graph is None else graph.next)
         if graph is not None:
-            self._mapped = MappedSearch(snapshot, graph)
+            self._mapped = MappedSearch(self.path, snapshot, graph)
             return
         self._index = Index._of(snapshot, self.path)
         self._places = {name: row for row, name in enumerate(self._index.names.tolist())}
@@ -142,7 +142,7 @@ class FileStore:
         wanted = names_in(names)
         if self._mapped is not None:
             if not self._places:
-                self._places = {name: row for row, name in enumerate(self._mapped.snapshot.names.tolist())}
+                self._places = {name: row for row, name in enumerate(self._mapped.column("name").tolist())}
             places = [self._places[name] for name in wanted if name in self._places]
             return self._mapped.records(np.array(places, dtype=np.int64))
         if self._index is not None and not self.writes:
@@ -214,7 +214,7 @@ class FileStore:
     def check(self) -> int:
         """Read all of the file, and return how many parts it has; raise a ValueError if one is damaged."""
         with reading(self.path) as blobs:
-            read_snapshot(blobs)
+            metadata_of(read_snapshot(blobs))
             return blobs.check_all()
 
     def __repr__(self) -> str:

@@ -17,9 +17,9 @@ from ..neighbors.near_pairs import Groups, NearPairs, groups_apart, groups_withi
 from ..neighbors.nearest import Gallery
 from ..numerics.distances import check_distance
 from ..numerics.types import AnyArray, Array, Ints
-from ..quoting import PATH, quoted, shorten
+from ..quoting import quoted
 from .approximate import Approximate, check_recipe
-from .blob_file import reading
+from .blob_file import naming, parsing, reading
 from .collection_file import Snapshot, new_file, read_snapshot
 from .filtered import Filtered
 from .filters import mask, parse_filter
@@ -45,7 +45,6 @@ from .records import (
     picked_columns,
     those_of,
 )
-from .texts import Texts
 
 MAX_FILTERED = 2  # filters that are kept for the next search, perhaps with a copy of the items that meet them
 
@@ -388,12 +387,10 @@ class Index:
     @classmethod
     def _of(cls, snapshot: Snapshot, path: str | os.PathLike[str]) -> Index:
         """Return the index with the items of a file."""
-        try:
+        with naming(Path(path)), parsing():
             metadata = metadata_of(snapshot)
             check_different(metadata.names)
             rows = checked_embeddings(snapshot.vectors)
-        except ValueError as error:
-            raise ValueError(f"{os.fspath(path)} is damaged: {shorten(str(error), 2 * PATH)}") from error
         index = cls.__new__(cls)
         index._hold(rows, metadata)
         return index
@@ -512,14 +509,9 @@ def metadata_of(snapshot: Snapshot) -> Metadata:
     root = snapshot.root
     return Metadata(
         names=snapshot.names.array(),
-        labels=None if snapshot.labels is None else plain(snapshot.labels),
-        columns=checked_columns({name: plain(values) for name, values in snapshot.columns.items()}, len(snapshot)),
+        labels=None if snapshot.labels is None else snapshot.labels.array(),
+        columns=checked_columns({name: values.array() for name, values in snapshot.columns.items()}, len(snapshot)),
         distance=root.distance,
         engine=root.engine,
         about=dict(root.about),
     )
-
-
-def plain(values: Texts | AnyArray) -> AnyArray:
-    """Return a column as an array."""
-    return values.array() if isinstance(values, Texts) else values

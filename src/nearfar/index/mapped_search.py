@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,12 @@ import numpy as np
 from ..neighbors.nearest import Gallery, nearest
 from ..numerics.distances import pair_distances
 from ..numerics.types import AnyArray, Array, Bools, Ints
+from .blob_file import naming
 from .collection_file import Snapshot
 from .filters import Kind, mask, parse_filter
 from .graph_file import MappedGraph
 from .groups import first_of_groups
 from .records import Hits, Records, check_column, checked_queries
-from .texts import Texts
 
 PER_NEIGHBOR = 2  # candidates of the graph for each neighbor that is wanted; exact distances order them
 EXACT_SHARE = 0.1
@@ -30,13 +31,16 @@ class MappedSearch:
 
     Parameters
     ----------
+    path : Path
+        File of the collection, which messages name.
     snapshot : Snapshot
         All items, with the vectors of those that are newer than the graph.
     graph : MappedGraph
         The graph.
     """
 
-    def __init__(self, snapshot: Snapshot, graph: MappedGraph) -> None:
+    def __init__(self, path: Path, snapshot: Snapshot, graph: MappedGraph) -> None:
+        self.path = path
         self.snapshot = snapshot
         self.graph = graph
         n = len(snapshot)
@@ -71,17 +75,10 @@ class MappedSearch:
         check_column(name, self.kinds())
         if name in self._columns:
             return self._columns[name]
-        values: Texts | AnyArray | None
-        if name == "name":
-            values = self.snapshot.names
-        elif name == "label":
-            values = self.snapshot.labels
-        else:
-            values = self.snapshot.columns[name]
-        if not isinstance(values, Texts):
-            assert values is not None  # since `kinds` has the column
-            return values
-        found = values.array()
+        stored = {**self.snapshot.columns, "name": self.snapshot.names, "label": self.snapshot.labels}[name]
+        assert stored is not None  # since `kinds` has the column
+        with naming(self.path):
+            found = stored.array()
         if name != "name":
             self._columns = {**self._columns, name: found}
         return found
@@ -103,12 +100,13 @@ class MappedSearch:
         """Return some items, whose vectors may be known already."""
         snapshot = self.snapshot
         labels = snapshot.labels
-        return Records(
-            names=snapshot.names[items],
-            embeddings=self.rows(items) if rows is None else rows,
-            labels=None if labels is None else labels[items],
-            columns={name: values[items] for name, values in snapshot.columns.items()},
-        )
+        with naming(self.path):
+            return Records(
+                names=snapshot.names[items],
+                embeddings=self.rows(items) if rows is None else rows,
+                labels=None if labels is None else labels[items],
+                columns={name: values[items] for name, values in snapshot.columns.items()},
+            )
 
     def search(self, queries: Any, k: int = 10, *, where: str = "", group_by: str = "") -> Hits:
         """Find the k nearest items of each query; see `Index.search`."""
