@@ -194,6 +194,41 @@ def test_no_box_for_words_is_shown_where_the_model_takes_none(build, browser):
         assert browser.run("document.querySelector('#ask-text').offsetHeight") == 0
 
 
+@pytest.mark.parametrize("width", [1280, 390])
+def test_items_are_found_by_the_words_of_their_columns(build, browser, width):
+    def submit(words, group=""):
+        browser.run(f"document.querySelector('#words').value = '{words}'")
+        browser.run(f"document.querySelector('#group').value = '{group}'")
+        browser.run("document.querySelector('#settings').requestSubmit()")
+
+    heading = "document.querySelector('#heading').textContent"
+    with running(build()) as port:
+        browser.open(f"http://127.0.0.1:{port}/", width, 900)
+        browser.wait_for("document.querySelectorAll('.card').length === 24")
+        submit("blue p1*")
+        browser.wait_for(f"{heading} === '4 with these words'")  # blue are p8 to p11
+        assert browser.run(CLASSES) == ["blue"] * 4
+        assert browser.run("document.querySelectorAll('.card .far').length") == 0
+        assert browser.run("document.querySelector('#slider').hidden")
+        assert browser.run(WIDE) <= 0
+        picture(browser, f"columns-{width}")
+        submit("purple")
+        browser.wait_for("document.querySelector('#empty').textContent.startsWith('No item has all of these words.')")
+        submit("red", group="product")
+        browser.wait_for(
+            "document.querySelector('#message').textContent.startsWith('Words do not work with Group by.')"
+        )
+        submit("p3")
+        browser.wait_for(f"{heading} === '2 with these words'")
+        browser.run(DROP)  # now both rankings count, so that the items of this product come first
+        browser.wait_for(f"{CLASSES}.length === 8 && {CLASSES}.every((one) => one === 'red')")
+        names = '[...document.querySelectorAll(".card")].map((one) => one.title)'
+        assert {*browser.run(names)[:2]} == {"red/6.png", "red/7.png"}
+        submit("")
+        browser.wait_for(f"{names}[0] === 'red/3.png'")  # the photo itself
+        assert not browser.complaints()
+
+
 def reached_by_tab(browser, times):
     """What has the focus after each of so many presses of the tabulator."""
     reached = []
@@ -211,8 +246,8 @@ def test_keys_alone_reach_everything(build, browser):
     with running(build()) as port:
         browser.open(f"http://127.0.0.1:{port}/", 1280, 900)
         browser.wait_for("document.querySelectorAll('.card').length === 24")
-        settings = ["skip", "title", "A", "drop", "where", "k", "group", "class", "main"]
-        assert reached_by_tab(browser, 10) == [*settings, "card"]
+        settings = ["skip", "title", "A", "drop", "words", "where", "k", "group", "class", "main"]
+        assert reached_by_tab(browser, 11) == [*settings, "card"]
         browser.run(DROP)
         browser.wait_for("document.querySelector('#heading').textContent.endsWith('nearest')")
         browser.run("document.querySelector('#class').focus()")

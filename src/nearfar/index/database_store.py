@@ -64,6 +64,7 @@ class DatabaseStore(ABC):
 
     uri: str
     writes: bool
+    searches_words = False
     turn: AbstractContextManager[Any] = nullcontext()
     """What a thread holds while it reads, if another one must not read at the same time."""
     most_neighbors: int | None = None

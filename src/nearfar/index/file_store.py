@@ -43,6 +43,8 @@ COMPACTED_FROM = 0.1  # share of removed items from which on a file is written a
 class FileStore:
     """A collection in one file; see `Store`. A reader sees the file as it was when it was opened."""
 
+    searches_words = True
+
     def __init__(self, path: Path, *, writes: bool = False, lock: bool = True) -> None:
         self.uri = str(path)
         self.path = path

@@ -84,6 +84,8 @@ class PostgresStore(DatabaseStore):
     A reader sees every change that has returned. Writers wait for each other, on several machines, too.
     """
 
+    searches_words = True
+
     def __init__(self, uri: str | Path, *, writes: bool = False, lock: bool = True) -> None:
         self.address = database_of(uri)
         self.uri = str(self.address)

@@ -63,9 +63,12 @@ class Store(Protocol):
         Distance by which items are compared.
     about : dict of str to str
         What made the collection, and the no-match threshold.
+    searches_words : bool
+        Whether `search_words` works.
     """
 
     uri: str
+    searches_words: bool
 
     @property
     def distance(self) -> str: ...

@@ -224,6 +224,7 @@ class Api:
                 "sounds": "sound" in self.collection.takes,
                 "text": "text" in self.collection.takes,
                 "rows": "row" in self.collection.takes,
+                "searches_words": store.searches_words,
                 "pictures": self.collection.has_pictures(),
                 "upload_bytes": self.limits.upload_bytes,
             }

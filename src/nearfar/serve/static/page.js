@@ -55,6 +55,11 @@ function short(distance) {
   return distance < 100 ? distance.toPrecision(3) : distance.toFixed(0);
 }
 
+// Items of a class have no distance, nor has what was found by words alone.
+function hasDistance(item) {
+  return item.distance !== undefined && item.distance !== null;
+}
+
 function fileName(name) {
   return name.split("/").pop();
 }
@@ -84,7 +89,7 @@ function card(item) {
   } else button.append(blank());
   const told = make("span", "told");
   told.append(make("span", "", item.class || "—"));
-  if (item.distance !== undefined) told.append(make("span", "far", `distance ${short(item.distance)}`));
+  if (hasDistance(item)) told.append(make("span", "far", `distance ${short(item.distance)}`));
   told.append(...values(item).map((value) => make("span", "value", value)));
   told.append(make("span", "name", fileName(item.name)));
   if (item.marked !== null) told.append(make("span", "wrong", item.marked ? `wrong: ${item.marked}` : "marked as wrong"));
@@ -108,16 +113,18 @@ function draw() {
   at("within-value").textContent = stored ? `${short(threshold)}, the threshold of the index` : short(within);
   at("grid").replaceChildren(...near.map(card));
   at("more").hidden = true;
-  at("slider").hidden = neighbors.length === 0;
+  at("slider").hidden = !neighbors.some(hasDistance);
   say(headingOf(near.length, neighbors.length));
   if (near.length) suggestInstead("");
-  else if (neighbors.length) suggestInstead(`The nearest item is ${short(neighbors[0].distance)} away. Raise the maximum distance to see it.`);
+  else if (neighbors.length) suggestInstead(`The nearest item is ${short(Math.min(...neighbors.map((one) => one.distance)))} away. Raise the maximum distance to see it.`);
+  else if (at("words").value.trim()) suggestInstead("No item has all of these words. An asterisk stands for any end, as in shoe*.");
   else suggestInstead(at("where").value.trim() ? "No item meets this filter. Change or clear it." : "There is no other item.");
 }
 
 function headingOf(matches, found) {
   if (found === 0) return "Nothing found";
   if (matches === 0) return `No match among the ${found} nearest`;
+  if (!neighbors.some(hasDistance)) return `${found} with these words`;
   if (matches === found) return `${found} nearest`;
   return `${matches} ${matches === 1 ? "match" : "matches"} among the ${found} nearest`;
 }
@@ -126,6 +133,10 @@ function settings() {
   const query = new URLSearchParams({ k: at("k").value || "24" });
   if (at("where").value.trim()) query.set("where", at("where").value.trim());
   if (at("group").value) query.set("group_by", at("group").value);
+  if (at("words").value.trim()) {
+    if (at("group").value) throw new Error("Words do not work with Group by. Choose nothing there, or clear the words.");
+    query.set("words", at("words").value.trim());
+  }
   return query;
 }
 
@@ -161,6 +172,10 @@ function search(question) {
     at("within").value = answer.threshold === null ? STEPS : Math.round((answer.threshold / farthest) * STEPS);
     draw();
   });
+}
+
+function byWords(query) {
+  return ask(`/api/search-words?${query}`);
 }
 
 // What people drop and choose: photos, or sounds where the model of the index hears.
@@ -229,7 +244,7 @@ function show(item) {
   at("item-picture").hidden = !about.pictures;
   if (about.pictures) at("item-picture").src = picture(item.name, 800);
   const facts = { class: item.class, ...item.columns };
-  if (item.distance !== undefined) facts.distance = short(item.distance);
+  if (hasDistance(item)) facts.distance = short(item.distance);
   at("item-facts").replaceChildren(
     ...Object.entries(facts).flatMap(([key, value]) => [make("dt", "", key), make("dd", "", value === null ? "—" : String(value))]),
   );
@@ -240,7 +255,12 @@ function show(item) {
     at("item").close();
     at("results").focus();
     if (about.pictures) showQuery(picture(item.name, 240), item.name);
+    at("words").value = "";
     search((query) => {
+      if (query.has("words")) {
+        forgetImage();
+        return byWords(query);
+      }
       query.set("name", item.name);
       return ask(`/api/neighbors?${query}`);
     });
@@ -298,11 +318,15 @@ function listen() {
   });
   at("settings").addEventListener("submit", (event) => {
     event.preventDefault();
-    if (at("class").value || again === null) browse(at("class").value.trim());
+    const words = at("words").value.trim();
+    if (again === byWords && !words) again = null;
+    if (words && again === null) search(byWords);
+    else if (at("class").value || again === null) browse(at("class").value.trim());
     else search(again);
   });
   for (const id of ["k", "group"]) at(id).addEventListener("change", () => again && search(again));
   at("class").addEventListener("input", suggest);
+  at("class").addEventListener("input", () => (at("words").value = "")); // a class is browsed, and words are searched
   at("within").addEventListener("input", () => neighbors.length && draw());
 }
 
@@ -318,6 +342,7 @@ async function start() {
     at("drop-text").textContent = `Drop a ${wanted().noun} here, paste one, or choose a file`;
   }
   at("ask-text").hidden = !about.text;
+  at("words-field").hidden = !about.searches_words;
   at("ask-none").hidden = about.images || about.sounds || about.text;
   at("class-field").hidden = about.classes === 0;
   for (const column of Object.keys(about.columns).filter((one) => one !== "name")) {
