@@ -1,6 +1,7 @@
 """Sources at addresses: what is copied, what is refused, and what a message shows."""
 
 import errno
+import importlib
 import json
 import re
 import threading
@@ -11,8 +12,11 @@ from io import BytesIO
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
+import numpy as np
 import pytest
 
+import nearfar
+from nearfar.cli.outputs import check_out
 from nearfar.data import DataError, DataNotFoundError, inspect_data, open_dataset, open_items, open_task
 from nearfar.data.open import resolve_source
 from nearfar.index import open_store
@@ -21,9 +25,12 @@ from nearfar.index.paths import pictures_of
 from nearfar.index.searching import search
 from nearfar.io import remote
 from nearfar.io.remote import NotCopiedError, NothingThereError, is_remote, local_copy, shown_address
+from nearfar.io.sources import PIXELS
 from nearfar.io.untrusted import images_from
 from nearfar.models.embedded import Selection
+from nearfar.models.embedding_in_parts import embed_in_parts
 from nearfar.train import TrainConfig
+from nearfar.train.run import RunFolder
 from nearfar.workflows import duplicates, embed, evaluate, fit, suspects
 
 pytest.importorskip("aiohttp")
@@ -422,6 +429,38 @@ def test_a_repository_of_hugging_face_is_read(server, monkeypatch):
     refused("hf://datasets/owner/none/rows.csv", "there is nothing", NothingThereError)
 
 
+@pytest.mark.parametrize("protocol", ["gs", "gcs", "az", "abfs"])
+def test_buckets_of_other_clouds_are_read(protocol, server, monkeypatch):
+    """Their file systems are not installed here: that of fsspec in memory stands in, which lists in the same way."""
+    registered = importlib.import_module("fsspec.registry")._registry
+    memory = pytest.importorskip("fsspec.implementations.memory").MemoryFileSystem
+
+    class Bucket(memory):
+        protocol = ("gs", "gcs", "az", "abfs")
+        store = {}
+        pseudo_dirs = [""]
+
+        @classmethod
+        def _strip_protocol(cls, path):
+            return super()._strip_protocol(path.partition("://")[2] or path)
+
+    monkeypatch.setattr(remote, "is_installed", lambda package: True)
+    monkeypatch.setitem(registered, protocol, Bucket)
+    Bucket().pipe({"/bucket/photos/a/1.csv": TABLE, "/bucket/photos/b.csv": TABLE, "/bucket/photos/.x": b""})
+    copy = local_copy(f"{protocol}://bucket/photos")
+    assert sorted(path.relative_to(copy).as_posix() for path in copy.rglob("*.csv")) == ["a/1.csv", "b.csv"]
+    assert local_copy(f"{protocol}://bucket/photos/b.csv").read_bytes() == TABLE
+    refused(f"{protocol}://bucket/none.csv", "there is nothing", NothingThereError)
+
+    class Unknown(Bucket):
+        def __init__(self, **how):
+            raise ValueError("Must provide either a connection_string or account_name with credentials!!")
+
+    monkeypatch.setitem(registered, protocol, Unknown)
+    expected = "set AZURE_STORAGE_ACCOUNT_NAME, the account" if protocol in ("az", "abfs") else "stopped .ValueError"
+    refused(f"{protocol}://bucket/photos", expected, Exception)
+
+
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setattr(remote, "is_installed", lambda package: package != "s3fs")
     refused(
@@ -429,6 +468,8 @@ def test_a_missing_package_is_named(monkeypatch):
     )
     monkeypatch.setattr(remote, "is_installed", lambda package: package != "gcsfs")
     refused("gs://bucket/photos", "needs gcsfs, which is not installed; pip install gcsfs$")
+    monkeypatch.setattr(remote, "is_installed", lambda package: package != "adlfs")
+    refused("az://bucket/photos", "needs adlfs, which is not installed; pip install adlfs$")
 
 
 @pytest.mark.parametrize("name", ["lock", "complete", "copied.jsonl", "files"])
@@ -536,3 +577,61 @@ def test_a_server_that_sends_too_slowly_is_given_up(server, monkeypatch):
     server.pages |= {"/rows.csv": dripping, "/photos/": dripping}
     for place in ("rows.csv", "photos/"):
         refused(f"{server.address}/{place}", "sends less than 100 bytes a second")
+
+
+def test_a_server_whose_headers_never_end_is_given_up(server, monkeypatch):
+    """Each of them comes soon after the one before, so that no pause is long."""
+    monkeypatch.setattr(remote, "LONGEST_SILENCE", 0.3)
+    stopped = threading.Event()
+
+    def dripping(request):
+        request.send_response(200)
+        try:
+            for number in range(200):
+                request.send_header(f"X-{number}", "1")
+                request.flush_headers()
+                if stopped.wait(0.05):
+                    break
+        except OSError:
+            pass
+
+    server.pages |= {"/rows.csv": dripping, "/photos/": dripping}
+    for place in ("rows.csv", "photos/"):
+        refused(f"{server.address}/{place}", r"the server does not answer, or stopped")
+    stopped.set()
+
+
+ADDRESSES = ("s3://bucket/x", "gs://bucket/x.index", "https://host/runs/photos", "https://host/x.safetensors")
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+@pytest.mark.parametrize("kind", [str, Path])
+def test_no_model_and_no_index_is_taken_from_an_address_or_written_there(address, kind, tmp_path, monkeypatch):
+    """A path of Python has lost one of the slashes, and would be a folder called ``s3:``."""
+    monkeypatch.chdir(tmp_path)
+    np.savez("rows.npz", X=np.eye(4), y=["a", "a", "b", "b"])
+    build("rows.npz", None, "x.index")
+    place = kind(address)
+    before = sorted(tmp_path.rglob("*"))
+    model = "no model and no index is read from an address; copy it here, and name the copy"
+    written = "is an address; name a place on this machine, and copy it there$"
+    web = address.startswith("http")
+    index = "expected (a file such as|http://HOST:PORT/COLLECTION)"
+    for call, told in (
+        (lambda: nearfar.load(place), model),
+        (lambda: build(place, "rows.npz", "y.index"), model),
+        (lambda: evaluate(place, "rows.npz"), model),
+        (lambda: embed(place, "rows.npz", "parts/"), model),
+        (lambda: nearfar.index.search(open_store("x.index"), "rows.npz", run=place), model),
+        (lambda: nearfar.index.upgrade("x.index", place), model),
+        (lambda: nearfar.index.open(place), index),
+        (lambda: build("rows.npz", None, place), index),
+        (lambda: RunFolder(place).check_free(), written),
+        (lambda: embed_in_parts(PIXELS, "rows.npz", place), written),
+        (lambda: check_out(Path(place), overwrite=True), written),
+    ):
+        with pytest.raises(ValueError, match=told) as error:
+            call()
+        assert "\n" not in str(error.value)
+        assert web or address in str(error.value)
+    assert sorted(tmp_path.rglob("*")) == before

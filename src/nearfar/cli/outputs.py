@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..io.remote import refuse_writing
 from .encoding import say
 from .option_names import with_option_names
 
@@ -33,6 +34,7 @@ def check_out(out: Path, name: str = "--out", *, overwrite: bool) -> None:
     ValueError
         If there is a folder of that name, its folder cannot be created or is not writable, or it must not be replaced.
     """
+    refuse_writing(out, name)
     if out.is_dir():
         raise ValueError(f"{name}: {out} is a folder; expected the name of a file")
     if out.exists() and not overwrite and out.suffix != ".html":

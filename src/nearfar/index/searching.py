@@ -16,7 +16,8 @@ from ..data.items import as_items, embedding_rows, named_by_paths, names_file, n
 from ..data.located import local_source
 from ..data.open import queries_of
 from ..data.readers.texts import text_items
-from ..io.sources import SourceKind, kind_by_name
+from ..io.remote import is_remote
+from ..io.sources import MODELS, SourceKind, kind_by_name, kind_of
 from ..io.uris import shown
 from ..models import Model, load
 from ..models.model import read_by
@@ -186,6 +187,8 @@ def model_of(store: Store, run: str | os.PathLike[str] | None = None) -> Model |
     source = os.fspath(run) if run is not None else store.about.get("source", "")
     if not source:
         return None
+    if is_remote(source):
+        kind_of(source, *MODELS)  # raises the error
     if kind_by_name(source) is not SourceKind.ENCODER and not Path(source).exists():
         made = f"{source}, which made {shown(store.uri)}"
         raise FileNotFoundError(f"{made}, does not exist; give its new path with run=")

@@ -28,6 +28,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from ..io.remote import is_remote, shown_address
 from ..io.sources import SourceKind, kind_by_name
 from ..io.uris import is_address, is_database, is_folder, no_such_index
 from ..numerics.types import AnyArray
@@ -227,7 +228,7 @@ def _why_not(path: Path) -> ValueError | None:
 def exists(uri: str | os.PathLike[str]) -> bool:
     """Return whether something is stored under a URI, which a new collection would replace."""
     if not is_address(uri):
-        return Path(uri).exists()
+        return Path(_local(uri)).exists()
     try:
         open_store(uri, lock=False).close()
     except FileNotFoundError:
@@ -299,8 +300,8 @@ def create(
 def _local(uri: str | os.PathLike[str]) -> str:
     """Return the path that a URI is; refuse addresses."""
     text = os.fspath(uri)
-    if "://" in text:
-        shown = shorten(text, PATH)
+    if "://" in text or is_remote(text):
+        shown = shown_address(text) if is_remote(text) else shorten(text, PATH)
         kinds = "a file such as photos.index, a folder such as photos.lance, http://HOST:PORT/COLLECTION"
         kinds += ", or postgresql://HOST/DATABASE#COLLECTION"
         raise ValueError(f"{shown}: expected {kinds}")

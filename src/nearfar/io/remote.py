@@ -10,6 +10,7 @@ address appear in a message, in a file of the cache or in a name.
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
 import os
@@ -42,7 +43,9 @@ PACKAGES = {
     "s3": "s3fs",
     "hf": "huggingface_hub",
     "gs": "gcsfs",
+    "gcs": "gcsfs",
     "az": "adlfs",
+    "abfs": "adlfs",
     "memory": "fsspec",
 }
 """Package of each protocol, besides fsspec."""
@@ -131,6 +134,14 @@ def shown_address(address: str | os.PathLike[str]) -> str:
 def _without_secrets(address: str) -> str:
     parts = urlsplit(address)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def refuse_writing(path: str | os.PathLike[str], name: str) -> None:
+    """Raise a ValueError if something is to be written at an address, which would become a folder called ``s3:``."""
+    if is_remote(path):
+        raise ValueError(
+            f"{name}: {shown_address(path)} is an address; name a place on this machine, and copy it there"
+        )
 
 
 def address_of_copy(path: str | os.PathLike[str]) -> str | None:
@@ -227,13 +238,33 @@ def _file_system(address: str, name: str) -> Any:
         from aiohttp import ClientTimeout
 
         how["client_kwargs"] = {
+            "response_class": _answer_in_time(),
             "timeout": ClientTimeout(total=None, sock_connect=LONGEST_SILENCE, sock_read=LONGEST_SILENCE),
             "trust_env": True,  # proxies
         }
         how["headers"] = {"Accept-Encoding": "identity"}  # sizes are those of the files
     if protocol == "s3" and not _has_s3_credentials():
         how["anon"] = True  # public buckets
-    return _reported(lambda: fsspec.filesystem(protocol, **how), name)
+    try:
+        return _reported(lambda: fsspec.filesystem(protocol, **how), name)
+    except _Connection as error:
+        if protocol not in ("az", "abfs"):
+            raise
+        raise NotCopiedError(f"{name}: set AZURE_STORAGE_ACCOUNT_NAME, the account that has the container") from error
+
+
+def _answer_in_time() -> type[Any]:
+    """Return the class of the answers of web servers, of which status and headers must come within one silence.
+
+    The time between two bytes, which aiohttp limits, is never long where a server sends a header now and then.
+    """
+    from aiohttp import ClientResponse
+
+    class AnswerInTime(ClientResponse):
+        async def start(self, connection: Any) -> ClientResponse:
+            return await asyncio.wait_for(super().start(connection), LONGEST_SILENCE)
+
+    return AnswerInTime
 
 
 def _has_s3_credentials() -> bool:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from .formats import EMBEDDINGS, is_table
 from .part_files import holds_parts
-from .remote import is_remote
-from .uris import FOLDER, is_address, is_folder, shown
+from .remote import is_remote, shown_address
+from .uris import FOLDER, SERVER, is_address, is_folder, shown
 
 
 class SourceKind(StrEnum):
@@ -83,7 +83,7 @@ def kind_of(source: str | os.PathLike[str], *expected: SourceKind) -> SourceKind
         If it is none of what is expected.
     """
     path = Path(source)
-    kind = kind_by_name(source)
+    kind = _kind_at_address(source) or kind_by_name(source)
     names = [kind for kind in expected or MODELS if kind is not SourceKind.ENCODER]
     wanted = " or ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
     elsewhere = kind is SourceKind.ENCODER or is_address(source) or is_remote(source)
@@ -94,6 +94,21 @@ def kind_of(source: str | os.PathLike[str], *expected: SourceKind) -> SourceKind
     if expected and kind not in expected:
         raise ValueError(f"{shown(source)}: is {kind}; expected {wanted}{ADVICE.get(kind, '')}")
     return kind
+
+
+def _kind_at_address(source: str | os.PathLike[str]) -> SourceKind | None:
+    """Return the kind of what is at an address; None for a source on this machine, and for one in a database."""
+    if not is_remote(source):
+        return None
+    kind = kind_by_name(source)
+    if kind is SourceKind.EMBEDDINGS or (kind is SourceKind.INDEX and SERVER.fullmatch(os.fspath(source))):
+        return kind
+    refused = "no model and no index is read from an address; copy it here, and name the copy"
+    if is_address(source):
+        refused += (
+            "; for a collection of Milvus, expected http://HOST:PORT/COLLECTION of letters, digits and underscores"
+        )
+    raise ValueError(f"{shown_address(source)}: {refused}")
 
 
 def _kind_of_content(path: Path) -> SourceKind:

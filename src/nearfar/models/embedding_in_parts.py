@@ -14,6 +14,7 @@ from ..data import Dataset
 from ..data.blocks import Blocks, blocks_of, open_blocks
 from ..extras import require
 from ..io.part_files import EmbeddedPart, Manifest, begin, check_place, read_part, write_part, written
+from ..io.remote import refuse_writing
 from ..io.sources import MODELS, absolute, kind_of
 from ..numerics.types import AnyArray
 from ..progress import Portion, listening, stage
@@ -94,6 +95,7 @@ def embed_in_parts(
         raise ValueError(f"part_size: expected 1 or more, got {part_size}")
     if overwrite and of > 1:
         raise ValueError(f"overwrite: not with shard={shard}, which would remove what others write; remove {folder}")
+    refuse_writing(folder, "out")
     require("pyarrow")
     kind_of(source, *MODELS)
     model = load(source)

@@ -31,6 +31,7 @@ from torch import Tensor
 from ..data.checks import training_items
 from ..io.atomic_files import remove_leftovers
 from ..io.cells import write_rows
+from ..io.remote import refuse_writing
 from ..io.untrusted import parse_json, read_json
 from ..settings import no_option
 from .checkpoint import read_about, replace_file, save_tensors, save_tree
@@ -122,7 +123,8 @@ class RunFolder:
             raise TrainError(f"{self.path}: cannot be created ({error.strerror})") from error
 
     def check_free(self) -> None:
-        """Raise a TrainError if the path exists and is not an empty folder."""
+        """Raise a TrainError if the path exists and is not an empty folder, a ValueError if it is an address."""
+        refuse_writing(self.path, "out")
         if self.config.exists():
             raise TrainError(f"{self.path}: contains a run already; resume it (resume=True), or choose another folder")
         if not self.path.exists():
