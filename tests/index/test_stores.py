@@ -17,6 +17,7 @@ import pytest
 
 import nearfar.index
 from nearfar.index import Index, blob_file, create, from_frame, lance_store, milvus_store, records_of, to_frame
+from nearfar.index.building import copy_index
 from nearfar.labels import text_array
 
 from ..commands import run
@@ -313,6 +314,74 @@ def test_a_change_is_made_wholly_or_not_at_all_whatever_write_fails(uri, monkeyp
     assert tried >= 2
 
 
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_copy_that_fails_leaves_what_was_there(uri, tmp_path, monkeypatch, after):
+    """A collection that replaces another one, as a copy with `--overwrite` does; each of its writes fails once."""
+    other = create(tmp_path / "other.index", records(["new", "newer"], {"size": [1.0, 2.0]}), about={"made": "anew"})
+    with few(uri) as store:
+        before = everything(store)
+    copy_index(tmp_path / "other.index", uri, {}, engine="")
+    with nearfar.index.open(uri) as reader:
+        made = everything(reader)
+    assert made == everything(other)
+    failing = Failing(monkeypatch, uri)
+    for number in range(99):
+        few(uri).close()
+        failing.at, failing.after, failing.count = number, after, 0
+        failed = False
+        try:
+            copy_index(tmp_path / "other.index", uri, {}, engine="")
+        except OSError:
+            failed = True
+        failing.at = None
+        with nearfar.index.open(uri) as reader:
+            found = everything(reader)
+        assert found in (before, made)
+        assert failed or found == made
+        if failing.count <= number:
+            break
+    assert number >= 2
+
+
+def test_a_server_that_dies_while_it_is_copied_leaves_what_was_there(uri, tmp_path, monkeypatch):
+    few(uri).close()
+    target = tmp_path / "copy.index"
+    create(target, records(["kept"])).close()
+    content = target.read_bytes()
+    monkeypatch.setattr(type(nearfar.index.open(uri)), "in_memory", gone)
+    with pytest.raises(OSError, match="the server is gone"):
+        copy_index(uri, target, {}, engine="")
+    assert target.read_bytes() == content
+
+
+def gone(*_):
+    raise OSError("the server is gone")
+
+
+MANY = 100_000
+
+
+@pytest.mark.slow
+def test_many_items_are_counted_found_added_and_removed(uri):
+    """Against NumPy; compared exactly, because the build of an approximate index would take most of the time."""
+    if uri.startswith("http"):
+        pytest.skip("Milvus Lite takes minutes to list as many names")
+    rows = np.random.default_rng(0).normal(size=(MANY, 4)).astype(np.float32)
+    names = np.array([f"n{k}" for k in range(MANY)])
+    more = records_of(rows[:1000] + 1, [f"m{k}" for k in range(1000)])
+    with create(uri, records_of(rows, names, columns={"price": np.arange(MANY)}), engine="exact") as store:
+        assert (store.count(), store.count("price >= 1000")) == (MANY, MANY - 1000)
+        store.add(more, gone=names[:500])
+        store.remove(names[500:1000])
+    with nearfar.index.open(uri) as store:
+        assert sorted(store.column("name").tolist()) == sorted([*names[1000:], *more.names])
+        index = Index(np.concatenate([rows[1000:], more.embeddings]), names=np.concatenate([names[1000:], more.names]))
+        assert store.search(rows[:3], 5).names.tolist() == index.search(rows[:3], 5).names.tolist()
+        expected = Index(rows[-100:], names=names[-100:]).search(rows[:3], 5)
+        found = store.search(rows[:3], 5, where=f"price >= {MANY - 100}")
+        assert found.names.tolist() == expected.names.tolist()
+
+
 HOSTILE = [
     "it's",
     'say "hi"',
@@ -533,6 +602,8 @@ def test_what_does_not_fit_is_refused_in_one_line(uri):
                 "filter: column 'price' holds numbers, got 'a'",
             ),
             (lambda: store.search(np.ones((1, 5)), group_by="x"), "there is no column 'x'; there are "),
+            (lambda: store.count(" or ".join(["price < 1"] * 9_999)), "a filter may have up to 100 comparisons"),
+            (lambda: store.count(" or ".join(["price < 1"] * 100_000)), "filter: the text has 1,299,996 characters"),
             (lambda: store.remove(["a", NAMES[0]]), r"names: the index has no 'a' \(1 of 2 are unknown\)"),
             (lambda: store.add(records_of(np.ones((1, 4)), ["a"], labels=["x"])), "embeddings: expected 5 columns"),
             (lambda: store.add(records(["a"])), "labels: the index has labels, the new items have none"),
