@@ -94,10 +94,12 @@ def serve_bare(file: str, exact: bool) -> None:
     uvicorn.Server(config_of(app)).run(sockets=[listener])
 
 
-def requests_near(rows: Any) -> bytes:
-    """Return different requests, each after a line with its length, as `load_client.c` reads them."""
+def requests_near(file: str) -> bytes:
+    """Return different requests near items of an index, each after its length, as `load_client.c` reads them."""
     rng = np.random.default_rng(1)
-    chosen = rows[rng.integers(len(rows), size=DIFFERENT)]
+    with nearfar.index.open(file) as store:
+        names = store.column("name")
+        chosen = store.get(names[rng.integers(len(names), size=DIFFERENT)].tolist()).embeddings
     content = b""
     for row in (chosen + 0.03 * rng.normal(size=chosen.shape)).round(6).tolist():
         body = json.dumps({"vector": row}).encode()
@@ -155,7 +157,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=10_000)
     parser.add_argument("--connections", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--index", default="", help="file of the index, which is kept for further runs")
+    parser.add_argument("--index", default="", help="file of the index; if it is there, it is served as it is")
     parser.add_argument("--exact", action="store_true", help="search without a graph")
     parser.add_argument("--bare", nargs="?", const="", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -165,14 +167,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         client = compiled(folder)
         file = given.index or f"{folder}/x.index"
-        rows = rows_of(given.items)
-        content = requests_near(rows)
         if not Path(file).exists():
             labels = [f"c{k % 1000}" for k in range(given.items)]
-            with create(file, records_of(rows, [str(k) for k in range(given.items)], labels=labels)) as store:
+            with create(
+                file, records_of(rows_of(given.items), [str(k) for k in range(given.items)], labels=labels)
+            ) as store:
                 if not given.exact:
                     store.build()  # type: ignore[attr-defined]  # a file has a graph
-        del rows
+        content = requests_near(file)
         servers = {
             "bare framework": started(__file__, "--bare"),
             "framework and engine": started(__file__, "--bare", file, *(["--exact"] if given.exact else [])),
