@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import sqlite3
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -356,6 +357,56 @@ def test_a_server_that_dies_while_it_is_copied_leaves_what_was_there(uri, tmp_pa
 
 def gone(*_):
     raise OSError("the server is gone")
+
+
+@pytest.fixture
+def read_only():
+    """A function that makes a folder read-only for this process, whose user may be root, who could write anywhere."""
+    folder = Path(tempfile.mkdtemp())  # below a folder that everybody may enter
+    is_root = os.geteuid() == 0
+
+    def seal():
+        folder.chmod(0o555)
+        if is_root:
+            os.seteuid(NOBODY)
+
+    yield folder, seal
+    if is_root:
+        os.seteuid(0)
+    for place in (folder, *folder.rglob("*")):
+        place.chmod(0o755)
+    shutil.rmtree(folder)
+
+
+NOBODY = 65534
+
+
+@pytest.mark.skipif(not hasattr(os, "seteuid"), reason="needs users as POSIX has them")
+@pytest.mark.parametrize("ending", ["index", "lance"])
+def test_a_collection_in_a_read_only_folder_is_read_and_its_change_costs_one_line(read_only, ending):
+    if ending == "lance":
+        pytest.importorskip("lancedb")
+    folder, seal = read_only
+    path, new = folder / f"x.{ending}", folder / f"y.{ending}"
+    few(path).close()
+    for place in (path, *path.rglob("*")):
+        place.chmod(0o555 if place.is_dir() else 0o444)
+    seal()
+    with nearfar.index.open(path) as store:
+        before = everything(store)
+    for call, named in (
+        (lambda: nearfar.index.open(path, "w"), path),
+        (lambda: few(new), new),
+        (lambda: copy_index(path, new, {}, engine=""), new),
+        (lambda: nearfar.index.upgrade(path, path), path),
+    ):
+        with pytest.raises(OSError, match=f"^{named}: .*Permission denied") as error:
+            call()
+        assert str(error.value).count(str(named)) <= 2
+        assert "\n" not in str(error.value)
+    with nearfar.index.open(path) as store:
+        assert everything(store) == before
+    assert [entry.name for entry in folder.iterdir() if not entry.name.startswith(".")] == [path.name]
 
 
 MANY = 100_000

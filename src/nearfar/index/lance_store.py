@@ -452,6 +452,8 @@ def lance_errors(uri: str) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, OSError) as error:
+        if str(error).startswith(f"{uri}: "):  # it says all already
+            raise
         raise OSError(f"{uri}: LanceDB: {shorten(_first_line(error), PATH)}") from error
     except ValueError as error:
         if "LanceError" not in str(error) and "lance error" not in str(error) and "was not found" not in str(error):
