@@ -310,6 +310,24 @@ def test_one_query_finds_what_it_finds_among_others(tmp_path, distance, monkeypa
             )
 
 
+def test_a_reader_finds_items_by_their_names_whatever_becomes_of_the_file(tmp_path):
+    path = built(tmp_path / "x.index")
+    wanted = ["n7", "nothing", "n1", "n399"]
+    with nearfar.index.open(path) as plain, nearfar.index.open(path) as changed, nearfar.index.open(path) as gone:
+        assert plain.get(wanted).names.tolist() == ["n7", "n1", "n399"]
+        assert not plain._places  # the names of all items were not read
+        with nearfar.index.open(path, "w") as store:
+            store.add(records([1, 2, 410]), gone=["n7"])
+        path.unlink()
+        built(tmp_path / "other.index").rename(path)
+        expected = records([7, 1, 399])
+        for reader in (plain, changed, gone):
+            found = reader.get(wanted)
+            assert found.names.tolist() == expected.names.tolist()
+            np.testing.assert_array_equal(found.embeddings, expected.embeddings)
+            path.unlink(missing_ok=True)
+
+
 def test_a_damaged_column_is_an_error_where_its_values_are_read(tmp_path):
     """Nothing reads the columns when the file is opened: each block is checked when a value of it is asked for."""
     path = built(tmp_path / "x.index")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..numerics.distances import check_distance
-from ..numerics.types import AnyArray, Bools
+from ..numerics.types import AnyArray, Bools, Ints
 from .approximate import Approximate
 from .blob_file import changing, reading
 from .collection_file import (
@@ -143,16 +143,25 @@ class FileStore:
     def get(self, names: Sequence[str]) -> Records:
         wanted = names_in(names)
         if self._mapped is not None:
-            if not self._places:
-                self._places = {name: row for row, name in enumerate(self._mapped.column("name").tolist())}
-            places = [self._places[name] for name in wanted if name in self._places]
-            return self._mapped.records(np.array(places, dtype=np.int64))
+            return self._mapped.records(self._rows_of(self._mapped, wanted))
         if self._index is not None and not self.writes:
             return self._index.records().pick([self._places[name] for name in wanted if name in self._places])
         with reading(self.path) as blobs:
             root = Root.read(blobs)
             numbers = numbers_of(blobs, root, wanted)
             return records_at(blobs, root, [numbers[name] for name in wanted if name in numbers])
+
+    def _rows_of(self, mapped: MappedSearch, names: Sequence[str]) -> Ints:
+        """Return the rows of the items with these names; names that do not exist are skipped."""
+        snapshot = mapped.snapshot
+        if not self._places:
+            # the file finds a few names by few of its parts, as long as it is what was opened
+            with suppress(OSError, ValueError), reading(self.path) as blobs:
+                if Root.read(blobs) == snapshot.root:
+                    found = numbers_of(blobs, snapshot.root, names)
+                    return np.searchsorted(snapshot.numbers, [found[name] for name in names if name in found])
+            self._places = {name: row for row, name in enumerate(mapped.column("name").tolist())}
+        return np.array([self._places[name] for name in names if name in self._places], dtype=np.int64)
 
     def search(self, queries: Any, k: int = 10, *, where: str = "", group_by: str = "") -> Hits:
         if self._mapped is not None:
