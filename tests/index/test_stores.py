@@ -18,7 +18,7 @@ import pytest
 
 import nearfar.index
 from nearfar.index import Index, blob_file, create, from_frame, lance_store, milvus_store, records_of, to_frame
-from nearfar.index.building import copy_index
+from nearfar.index.building import build, copy_index
 from nearfar.labels import text_array
 
 from ..commands import run
@@ -955,6 +955,29 @@ def test_a_collection_keeps_the_numbers_and_texts_of_a_frame_as_the_page_says():
     assert found["number"].tolist() == [1.0, 2.0]
     assert found["new"].tolist() == [1.0, 0.0]
     assert found["date"].tolist() == ["2020-01-01 00:00:00", "2021-01-01 00:00:00"]
+
+
+def test_a_collection_is_copied_to_parquet_and_back(uri, tmp_path):
+    pytest.importorskip("pyarrow")
+    filled(uri).close()
+    table, again = tmp_path / "x.parquet", tmp_path / "again.index"
+    line = build(uri, None, table)
+    assert line.startswith(f"{table}: 60 items with ")
+    assert build(table, None, again, columns=table, distance="cosine")
+    with nearfar.index.open(uri) as before, nearfar.index.open(again) as after:
+        found, expected = everything(after), everything(before)
+        assert {name: found[name] for name in found if name != "about"} == {
+            name: expected[name] for name in expected if name != "about"
+        }
+    content = table.read_bytes()
+    for refused, told in (
+        (lambda: build(uri, None, table), f"^out: {table} exists; replace it with overwrite=True$"),
+        (lambda: build(uri, None, table, threshold=0.3, overwrite=True), "an index is copied as it is"),
+        (lambda: build(table, None, tmp_path / "other.parquet"), "is the name of a table or an array"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            refused()
+    assert table.read_bytes() == content
 
 
 def test_frames_without_names_or_embeddings_are_one_line():

@@ -56,7 +56,8 @@ def index(
     source
         The folder of a run, a learner saved as .safetensors, a pretrained encoder such as timm:NAME or
         transformers:FOLDER, or an .npz, .npy, .parquet, .csv or a folder of embeddings; or an index, which is copied to
-        OUT, for example from a file to a LanceDB folder. Not needed if items are only removed.
+        OUT, for example from a file to a LanceDB folder, or to a .parquet for other programs. Not needed if items are
+        only removed.
     out
         Where to save the index: a file such as photos.index, for exact search; a folder such as photos.lance, a LanceDB
         table with an approximate index for many items (needs the extra lance); http://HOST:19530/photos, a collection

@@ -17,6 +17,7 @@ from ..data.located import Named, local_embeddings, local_source
 from ..data.open import documents_of
 from ..data.readers.ids import ids_of, is_id
 from ..data.readers.manifest import ABOUT, LABELS, PART, SIDES, read_columns
+from ..extras import require
 from ..io.formats import has_columns
 from ..io.sources import MODELS, SourceKind, absolute, kind_by_name, kind_of
 from ..io.uris import shown
@@ -27,6 +28,7 @@ from ..numerics.types import AnyArray
 from ..quoting import count_of, quoted
 from . import index_lock
 from .file_store import FileStore
+from .frames import write_table
 from .from_parts import create_from_parts, embedded_beside, is_read_in_blocks, remove_kept
 from .paths import (
     GROUP,
@@ -112,16 +114,12 @@ def build(
     data = None if data is None else local_source(data)
     out = Path(out)
     columns = None if columns is None else Path(columns)
-    if threshold is not None and not 0 <= threshold < inf:
-        raise ValueError(f"threshold: expected a distance of at least 0, got {threshold}")
-    about: dict[str, str] = {}
-    if threshold is not None:
-        about[THRESHOLD] = repr(threshold)
+    about = stored_settings(threshold, dims, new_index=source is not None and not add)
+    if out.suffix == ".parquet" and source is not None and kind_of(source) is SourceKind.INDEX:
+        check_copied_as_it_is(source, [data, add, label, skip_bad, columns, dims, distance, engine, threshold])
+        return copy_to_table(Path(source), out, overwrite=overwrite)
     if kind_by_name(out) is SourceKind.EMBEDDINGS:  # commands would read a file of this name as embeddings
         raise ValueError(f"out: {out}: is the name of a table or an array; expected one such as photos.index")
-    if dims is not None:
-        check_dims(dims, new_index=source is not None and not add)
-        about[DIMS] = str(dims)
     if source is None:
         alone = remove or threshold is not None or engine or columns or graph
         if add or new or label or skip_bad or distance or not alone:
@@ -187,6 +185,19 @@ def check_kind_of_change(*, add: bool, new: bool, remove: Sequence[str], overwri
         raise ValueError("new: works only with add=True; without it, the index is made again from all items")
     if overwrite and add:
         raise ValueError("overwrite: not with add=True, which keeps the items of the index")
+
+
+def stored_settings(threshold: float | None, dims: int | None, *, new_index: bool) -> dict[str, str]:
+    """Return what an index keeps of its threshold and its dimensions."""
+    about: dict[str, str] = {}
+    if threshold is not None:
+        if not 0 <= threshold < inf:
+            raise ValueError(f"threshold: expected a distance of at least 0, got {threshold}")
+        about[THRESHOLD] = repr(threshold)
+    if dims is not None:
+        check_dims(dims, new_index=new_index)
+        about[DIMS] = str(dims)
+    return about
 
 
 def check_copied_as_it_is(source: Path, others: Sequence[object]) -> None:
@@ -443,6 +454,17 @@ def copy_index(source: Path, out: Path, about: Mapping[str, str], *, engine: str
         new_about |= base_folder_metadata(base_folder_of(index.about, source), out)
     store = create(out, index.records(), distance=index.distance, engine=engine, about=new_about, lock=False)
     return f"{shown(out)}: {store_summary(store)}; copied from {shown(source)}"
+
+
+def copy_to_table(source: Path, out: Path, *, overwrite: bool) -> str:
+    """Copy an index into a Parquet file with its names, classes, columns and embeddings. Return one line on it."""
+    if out.exists() and not overwrite:
+        raise ValueError(f"out: {out} exists; replace it with overwrite=True")
+    require("pyarrow")
+    with open_store(source, lock=False) as store:
+        count = write_table(store, out)
+        columns = some([name for name in store.columns() if name != "name"] or ["no columns"], 10)
+    return f"{out}: {count_of(count, 'item')} with {columns}; copied from {shown(source)}"
 
 
 class Present(NamedTuple):

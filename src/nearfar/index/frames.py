@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from ..io.atomic_files import atomic_path
 from ..quoting import quoted
 from .filters import mask, parse_filter
 from .index import Index
@@ -72,6 +74,16 @@ def to_frame(
         flat = pa.array(records.embeddings.ravel())
         columns[EMBEDDING] = pa.FixedSizeListArray.from_arrays(flat, records.embeddings.shape[1])
     return pa.table({name: column if name == EMBEDDING else column.tolist() for name, column in columns.items()})
+
+
+def write_table(collection: Store, path: Path) -> int:
+    """Write all items of a collection into a Parquet file, wholly or not at all; return how many there are."""
+    table = to_frame(collection, embeddings=True, library="arrow")
+    import pyarrow.parquet as pq
+
+    with atomic_path(path) as partial:
+        pq.write_table(table, partial)
+    return int(table.num_rows)
 
 
 def _records(collection: Store | Index, where: str, *, embeddings: bool) -> Records:
