@@ -31,6 +31,22 @@ document.addEventListener("DOMContentLoaded", () => {
     block.append(button);
     code.tabIndex = 0;  // a block that scrolls can be scrolled by keys
   }
+  // on phones, what continues a command is indented, and an option is not broken after its hyphens
+  const option = /(?<=^|[\s>])--?[a-z][a-z-]*/g;
+  for (const code of document.querySelectorAll("div.highlight-bash pre")) {
+    const lines = code.innerHTML.replace(/\n$/, "").split("\n");  // no element of Pygments goes over the end of a line
+    code.innerHTML = lines.map(line => `<span class="line">${line.replace(option, '<span class="option">$&</span>')}\n</span>`).join("");
+  }
+  for (const word of document.querySelectorAll("code span.pre")) {
+    if (/^--?[a-z][a-z-]{0,24}$/.test(word.textContent)) word.classList.add("option");
+  }
+  // on phones, the cells of a table of many columns stand one below the other, each with the name of its column
+  for (const table of document.querySelectorAll("article table.docutils:not(:has(td.text-right)):has(td:nth-child(4))")) {
+    const names = [...table.querySelectorAll("thead th")].map(head => head.textContent);
+    for (const row of table.querySelectorAll("tbody tr")) {
+      [...row.cells].forEach((cell, column) => { if (column && cell.textContent) cell.dataset.column = names[column]; });
+    }
+  }
 });
 // So do formulas and pictures that are wider than a phone, once pictures have their size.
 window.addEventListener("load", () => {
