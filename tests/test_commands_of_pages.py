@@ -82,6 +82,14 @@ def fill_in_labels(file):
         csv.writer(handle).writerows([rows[0].keys(), *(row.values() for row in rows)])
 
 
+@pytest.mark.parametrize("page", ["index", "tables", "embeddings", "faces", "products", "sounds", "items"])
+def test_a_page_that_announces_ten_commands_shows_ten(page):
+    text = (DOCS / f"{page}.md").read_text()
+    after = text[re.search(r"\bten(?: |\n)+commands", text, re.I).end() :]
+    block = re.search(r"^```\n(?:pip|nearfar) .*?^```", after, re.S | re.M)[0]
+    assert len(commands_of(block)) == 10
+
+
 @pytest.mark.slow  # trainings and reports
 @pytest.mark.parametrize("page", ["tables", "embeddings", "unlabeled", "faces", "research", "products", "sounds"])
 def test_the_commands_of_a_door_run(page, folder, capsys, monkeypatch):
