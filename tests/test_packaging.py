@@ -4,8 +4,11 @@ import re
 import tomllib
 from pathlib import Path
 
+import pytest
+
 import nearfar
 from nearfar.extras import NEEDS, PACKAGES
+from tools.generate import LINES_OF_ADDRESS, address, with_address
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -61,6 +64,17 @@ def test_the_numerical_folders_are_there():
 
 def test_citations_name_this_version():
     assert f"\nversion: {nearfar.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+@pytest.mark.parametrize("name", LINES_OF_ADDRESS)
+def test_the_address_of_the_repository_is_set_in_one_place(name):
+    where = "https://example.org/nearfar"
+    text = (ROOT / name).read_text()
+    assert with_address(name, address()) == text  # that of pyproject.toml, or none
+    added = set(with_address(name, where).splitlines()) - set(with_address(name, "").splitlines())
+    assert added == {LINES_OF_ADDRESS[name][1].format(where)}
+    settings = (ROOT / "docs" / "conf.py").read_text()
+    assert '["project"].get("urls", {})' in settings  # links to the sources
 
 
 def test_every_fragment_of_changes_is_of_a_kind_that_a_release_collects():

@@ -1,4 +1,5 @@
-"""Write what follows from lists and pages: `__init__.pyi` from the catalog, the sources in docs/data.md, notebooks.
+"""Write what follows from lists and pages: `__init__.pyi` from the catalog, the sources in docs/data.md, notebooks,
+and the address of the repository, once pyproject.toml has one.
 
 `--check` writes nothing and fails if a file is out of date.
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import tomllib
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,13 @@ from nearfar.io.formats import READERS  # noqa: E402
 
 NOTEBOOKS = ("first", "learners", "own_loop")
 """Guides that are also notebooks."""
+
+LINES_OF_ADDRESS = {
+    "CITATION.cff": ("license: ", 'repository-code: "{}"'),
+    "conda/meta.yaml": ("  license_file: ", "  home: {}"),
+    "docs/cite.md": ("  license = ", "  url = {{{}}},"),
+}
+"""Of each file with the address of the repository, how the line before it begins, and the line."""
 
 HEADER = "| source | what it is |\n|---|---|\n"
 
@@ -126,6 +135,23 @@ def as_notebook(page: str, cells: list[tuple[str, str]]) -> str:
     return json.dumps(book, ensure_ascii=False, indent=1) + "\n"
 
 
+def address() -> str:
+    """Return the address of the repository; empty while pyproject.toml has none."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return str(project.get("urls", {}).get("Repository", ""))
+
+
+def with_address(name: str, where: str) -> str:
+    """Return the text of a file with this address of the repository, or with none."""
+    before, line = LINES_OF_ADDRESS[name]
+    lines = (ROOT / name).read_text().splitlines()
+    lines = [text for text in lines if not text.startswith(line.partition("{")[0])]
+    if where:
+        place = next(number for number, text in enumerate(lines) if text.startswith(before))
+        lines.insert(place + 1, line.format(where))
+    return "\n".join([*lines, ""])
+
+
 def cell(kind: str, name: str, source: str) -> dict[str, Any]:
     results: dict[str, Any] = {"execution_count": None, "outputs": []} if kind == "code" else {}
     return {"cell_type": kind, "id": name, "metadata": {}, "source": source.splitlines(keepends=True), **results}
@@ -139,6 +165,7 @@ def main(check: bool) -> int:
     wanted = {ROOT / "src/nearfar/__init__.pyi": stub(), ROOT / "docs/data.md": page_of_data()}
     wanted |= {ROOT / f"docs/notebooks/{page}.ipynb": notebook(page) for page in NOTEBOOKS}
     wanted[ROOT / "docs/notebooks/results.ipynb"] = notebook_of_pictures()
+    wanted |= {ROOT / name: with_address(name, address()) for name in LINES_OF_ADDRESS}
     stale = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]
     for path in stale:
         if check:
