@@ -137,6 +137,19 @@ def test_names_of_methods_in_guides_are_links_and_those_of_other_libraries_are_n
     assert targets_in_columns(["learner", "mean"]) == [True, True]
 
 
+PLAIN_NAMES = ("switching", "results_atlas", "results_pretrained", "results_speed")
+"""Pages whose tables name methods of other libraries, or whole settings, as they are."""
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.stem)
+def test_guides_write_names_of_methods_as_code_which_becomes_a_link(page):
+    if page.stem in PLAIN_NAMES:
+        pytest.skip("names of other libraries, and settings")
+    names = [name for name in BY_NAME if sum(letter.isupper() for letter in name) > 1]
+    text = re.sub(r"`[^`]+`|!?\[[^\]]*\]\([^)]*\)|^#.*$|^    .*$", "", without_code(page.read_text()), flags=re.M)
+    assert not re.findall(rf"(?<![\w\-./\"])(?:{'|'.join(names)})(?![\w\"])", text)
+
+
 @pytest.mark.parametrize("drawing", DRAWINGS)
 def test_drawings_with_names_of_methods_are_drawn(drawing):
     assert f'"{drawing}": {drawing},' in (ROOT / "docs" / "figures.py").read_text()
