@@ -43,6 +43,7 @@ html_favicon = "style/icon.svg"
 html_static_path = ["style"]
 html_css_files = ["tables.css"]
 html_js_files = ["copy.js"]
+html_search_scorer = "style/scorer.js"
 highlight_language = "default"
 smartquotes_action = "De"  # quotes stay as they are: primes of formulas
 exclude_patterns = ["_build"]
