@@ -34,6 +34,33 @@ def test_a_page_shows_rows_of_the_table_that_it_folds(page, name):
     assert not [row for row in shown if row not in held]
 
 
+NAMED_IN_README = {
+    "portraits": "ORL",
+    "groceries": "groceries",
+    "questions (CLINC150)": "CLINC150",
+    "products in two shops": "Abt and Buy",
+    "spoken digits": "spoken digits",
+    "table rows (segment)": "segment",
+}
+
+
+def test_the_scores_that_readme_and_guides_quote_are_those_of_the_table():
+    rows = {row["set"]: row for row in rows_of("zoo")}
+    before = {name: float(row["frozen"] or row["raw"]) for name, row in rows.items()}
+    after = {name: float(row["default"]) for name, row in rows.items()}
+    text = " ".join((DOCS.parent / "README.md").read_text().split())
+    for words, name in NAMED_IN_README.items():
+        assert f"of {words} from {before[name]:.2f} to {after[name]:.2f}" in text, words
+    gains = [float(row["default - plain loop"]) for row in rows.values()]
+    assert f"{sum(gains) / len(gains):.3f} better on the mean than a plain loop" in text
+    counts = {1: "one", 2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight", 9: "nine"}
+    better, worse = sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)
+    assert f"(better on {counts[better]}, worse on {counts[worse]})" in text
+    page = " ".join((DOCS / "items.md").read_text().split())
+    for name in ("CLINC150", "banking77"):
+        assert f"from {before[name]:.3f} to {after[name]:.3f} with" in page, name
+
+
 def test_every_file_of_results_is_on_a_page():
     assert {path.stem for path in (DOCS / "measured").glob("*.csv")} == {param.values[1] for param in FOLDED}
 
