@@ -179,12 +179,12 @@ def texts(folder: Path, model: Path | None, steps: int, batch: int) -> tuple[dic
 
 def drawn_text_model(folder: Path, words: list[str]) -> Path:
     """Save a network of the size of MiniLM with random weights, and its tokenizer."""
-    from transformers import BertConfig, BertModel, BertTokenizerFast
+    from transformers import BertConfig, BertModel, BertTokenizer
 
     folder.mkdir()
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
     (folder / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf-8")
-    BertTokenizerFast(str(folder / "vocab.txt"), model_max_length=128).save_pretrained(folder)
+    BertTokenizer(str(folder / "vocab.txt"), model_max_length=128).save_pretrained(folder)
     shape: dict[str, Any] = {"num_hidden_layers": 6, "num_attention_heads": 12, "vocab_size": len(vocabulary)}
     BertModel(BertConfig(hidden_size=384, intermediate_size=1536, **shape)).save_pretrained(folder)
     return folder
@@ -204,7 +204,7 @@ def main() -> None:
     for trunk in given.trunks:
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch)
-            makers = {"conv4": conv4, "texts": partial(texts, folder, given.text_model)}
+            makers: dict[str, Any] = {"conv4": conv4, "texts": partial(texts, folder, given.text_model)}
             maker = makers.get(trunk, partial(photos, trunk, folder / "photos"))
             settings, plain = maker(steps=given.steps, batch=given.batch)
             pairs = [(our_step(settings, given.steps, given.batch), plain()) for _ in range(given.rounds)]

@@ -116,8 +116,9 @@ def build(
     columns = None if columns is None else Path(columns)
     about = stored_settings(threshold, dims, new_index=source is not None and not add)
     if out.suffix == ".parquet" and source is not None and kind_of(source) is SourceKind.INDEX:
-        check_copied_as_it_is(source, [data, add, label, skip_bad, columns, dims, distance, engine, threshold])
-        return copy_to_table(Path(source), out, overwrite=overwrite)
+        copied = Path(source)
+        check_copied_as_it_is(copied, [data, add, label, skip_bad, columns, dims, distance, engine, threshold])
+        return copy_to_table(copied, out, overwrite=overwrite)
     if kind_by_name(out) is SourceKind.EMBEDDINGS:  # commands would read a file of this name as embeddings
         raise ValueError(f"out: {out}: is the name of a table or an array; expected one such as photos.index")
     if source is None:
