@@ -26,7 +26,7 @@ from ..progress import stage
 from .blocks import COLUMN_GROUP, Block, Hidden, Product, Space, passes
 
 BLOCK_MEMORY_BYTES = 2**28  # memory of one block: its product, its candidates and their order
-LARGEST = 4  # a block takes as much as the copy of a large gallery, at most so many times BLOCK_MEMORY_BYTES
+GROWTH_OF_BLOCKS = 4  # a block takes as much as the copy of a large gallery, at most so many times BLOCK_MEMORY_BYTES
 Alike = Callable[[Ints, Ints], Bools]
 
 
@@ -180,7 +180,7 @@ def parts(rows: Ints, k: Ints, product: Product, block: int | None = None) -> It
     """Yield blocks of queries that fit into the memory of a block; ``k`` (len(rows),) must not increase."""
     start = 0
     # a product reads the whole gallery, so that blocks of few queries would take several times as long for each
-    memory = max(BLOCK_MEMORY_BYTES, min(product.right.nbytes, LARGEST * BLOCK_MEMORY_BYTES))
+    memory = max(BLOCK_MEMORY_BYTES, min(product.right.nbytes, GROWTH_OF_BLOCKS * BLOCK_MEMORY_BYTES))
     width = len(product.right)
     with stage("comparing", len(rows)) as done:
         while start < len(rows):
