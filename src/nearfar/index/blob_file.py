@@ -14,6 +14,7 @@ import errno
 import os
 import sqlite3
 import struct
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from hashlib import sha256
@@ -75,6 +76,7 @@ class Blobs:
         self._size = size
         self.count = 0
         self.sum = 0
+        self._keys: list[int] | None = None  # of all blobs, in order, once `check_sum` has read them
 
     def get(self, kind: int, number: int) -> bytes | None:
         """Return a blob; None if there is none.
@@ -87,6 +89,7 @@ class Blobs:
         key = kind * PER_KIND + number
         row = self._connection.execute("SELECT digest, data FROM blobs WHERE id = ?", (key,)).fetchone()
         if row is None:
+            self._check_found(0, key, key + 1)
             return None
         return self._checked(key, *row)
 
@@ -100,13 +103,18 @@ class Blobs:
         """Yield key, digest and content of what `all_of` yields, for `check_blob`, which is left to do."""
         last = -1
         read = 0
+        found = 0
+        begin = kind * PER_KIND + first
+        end = (kind + 1) * PER_KIND
         asked = "SELECT id, digest, data FROM blobs WHERE id >= ? AND id < ? ORDER BY id"
-        for key, digest, data in self._connection.execute(asked, (kind * PER_KIND + first, (kind + 1) * PER_KIND)):
+        for key, digest, data in self._connection.execute(asked, (begin, end)):
             read += len(data) if isinstance(data, bytes) else self._size + 1
             if key <= last or read > self._size:  # pages that refer to each other in a circle
                 raise Unusable("is damaged: its pages are not in order")
             last = key
+            found += 1
             yield key, digest, data
+        self._check_found(found, begin, end)
 
     def put(self, kind: int, number: int, data: bytes) -> None:
         """Write a blob, in the place of one that may be there."""
@@ -156,17 +164,29 @@ class Blobs:
         total = 0
         size = 0
         last = 0
+        keys = []
         asked = "SELECT id, digest, length(data) FROM blobs WHERE id > 0 ORDER BY id"
         for key, digest, length in self._connection.execute(asked):
             size += length if isinstance(length, int) else self._size + 1
             if key <= last or size > self._size or not isinstance(digest, bytes):
                 raise Unusable("is damaged: its pages are not in order")
             last = key
+            keys.append(key)
             count += 1
             total += term_of(key, digest)
         total %= MODULUS
         if (count, total) != (self.count, self.sum):
             raise Unusable(f"is damaged: it has {count:,} parts, not the {self.count:,} that were written")
+        self._keys = keys
+
+    def _check_found(self, found: int, begin: int, end: int) -> None:
+        """Raise `Unusable` if SQLite has not found all blobs from a key to another one.
+
+        It looks for a key by the pages above those with the blobs. If one of these is damaged, it may miss a blob that
+        it finds when it reads all pages one after another.
+        """
+        if self._keys is not None and bisect_left(self._keys, end) - bisect_left(self._keys, begin) != found:
+            raise Unusable("is damaged: a part is not found where it should be")
 
     def check_all(self) -> int:
         """Read every blob, and return how many there are; raise a ValueError if one is not what was written."""

@@ -148,6 +148,7 @@ class FileStore:
             return self._index.records().pick([self._places[name] for name in wanted if name in self._places])
         with reading(self.path) as blobs:
             root = Root.read(blobs)
+            blobs.check_sum()
             numbers = numbers_of(blobs, root, wanted)
             return records_at(blobs, root, [numbers[name] for name in wanted if name in numbers])
 
