@@ -459,14 +459,14 @@ def test_a_root_that_does_not_fit_is_refused_in_one_line(tmp_path, changes, mess
 @pytest.mark.parametrize(
     ("kind", "data", "message"),
     [
-        (NAMES, b"", "a column has 0 values in block 0, not 6"),
-        (NAMES, b"\xff" * 8, "a column has 0 values in block 0, not 6"),
+        (NAMES, b"", "values in block 0, not 6"),
+        (NAMES, b"\xff" * 8, "values in block 0, not 6"),
         (NAMES, b"\x06\0\0\0" + bytes(24) + b"x", "texts that do not end"),
         (NAMES, b"\x06\0\0\0" + bytes(24), "'' occurs more than once"),
         (NAMES, b"\x01\0\0\0\x01\0\0\0\xff", "a column has 1 values in block 0, not 6"),
         (VECTORS, b"123", "buffer size"),
         (VECTORS, np.full((6, D), np.nan, dtype="<f4").tobytes(), "NaN"),
-        (LABELS, b"", "a column has 0 values in block 0, not 6"),
+        (LABELS, b"", "values in block 0, not 6"),
         (16, b"12345678", "a column has 1 values in block 0, not 6"),
         (16, np.full(6, np.inf).tobytes(), "holds infinity"),
         (collection_file.GONE, b"\x09\0", "out of bounds"),

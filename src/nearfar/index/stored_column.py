@@ -203,8 +203,12 @@ class StoredColumn:
             )
         key, digest, data = self._blobs[block]
         check_blob(key, digest, data)
-        # of texts, only their number, because a few are read here: `array` checks where each of them ends
-        count = int.from_bytes(data[: OFFSET.itemsize], "little") if self.kind == "text" else len(data) / WHOLE.itemsize
-        if count != size or len(data) < OFFSET.itemsize * (size + 1):
+        if self.kind == "text":  # only their number, because few are read: `array` checks where each of them ends
+            count = int.from_bytes(data[: OFFSET.itemsize], "little")
+            fits = count == size and len(data) >= OFFSET.itemsize * (size + 1)
+        else:
+            count = len(data) // self.dtype.itemsize
+            fits = len(data) == self.dtype.itemsize * size
+        if not fits:
             raise Unusable(f"is damaged: a column has {count:,} values in block {block}, not {size:,}")
         return data
