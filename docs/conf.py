@@ -99,7 +99,9 @@ def keep_names(app, what, name, obj, options, lines):
 def show_settings(app, what, name, obj, options, signature, returns):
     """Show the arguments of a class's `__init__`; Sphinx reads those of the `__new__` that checks them."""
     if what == "class" and signature and re.fullmatch(r"\(\*args, \*\*\w+\)", signature):
-        return stringify_signature(inspect.signature(obj), show_annotation=False), returns
+        own = inspect.signature(obj)
+        known = [item for item in own.parameters.values() if item.kind not in (item.VAR_POSITIONAL, item.VAR_KEYWORD)]
+        return stringify_signature(own, show_annotation=False) if known else "()", returns
     return None
 
 

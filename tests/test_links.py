@@ -166,6 +166,18 @@ def test_pages_of_methods_name_no_module_of_the_library():
         assert not [word for word in named if word.partition(".")[0] in rooms and not word.startswith(public)], name
 
 
+@pytest.mark.parametrize("name", BY_NAME)
+def test_remarks_on_a_method_show_no_markup(name, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    from reference import about, remark
+
+    for block in re.split(r"\n\s*\n", about(BY_NAME[name])[2])[1:]:  # the first is the formula in plain characters
+        lines = remark(block)
+        text = lines[0] if len(lines) == 1 else ""  # formulas stand apart, as they are
+        left = re.sub(r":math:`[^`]*`(?![\w^])|``[^`]+``(?!`)|\\[*|`_]", "", text)
+        assert "`" not in left, block
+
+
 def luminance(color):
     """Return the relative luminance of a color, as the Web Content Accessibility Guidelines define it."""
     light = [channel / 255 for channel in color]

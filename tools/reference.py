@@ -103,6 +103,7 @@ SHORT_FORMS = {
 }
 SUBSCRIPT = re.compile(
     r"(?<![\w'`|])(alpha|beta|gamma|lambda|mu|phi|psi|sigma|theta|cos|[A-Za-z])_([a-z]{1,3}|\d)(?![\w'`(])"
+    r"(?:\^(\w|[+-](?!\w)))?"
 )
 LEARNER_EXAMPLE = """
 from sklearn.datasets import load_iris
@@ -430,16 +431,28 @@ def bibtex(paper: str, work: str) -> str:
 
 
 def remark(block: str) -> list[str]:
-    """Return a paragraph of the module's docstring as reStructuredText: in prose, x_ij becomes a formula."""
+    """Return a paragraph of the module's docstring as reStructuredText: in prose, x_ij becomes a formula.
+
+    >>> remark("x_ij, N_i^+ and W_1^L of `split`, and |z|.")
+    [':math:`x_{ij}`, :math:`N_{i}^{+}` and :math:`W_{1}^{L}` of ``split``, and \\\\|z\\\\|.']
+    """
     if re.search(r"\s=\s|<-", block) and len(re.findall(r"[a-z]{4,}", block)) < 12:
         return [".. code-block:: none", "", indent(block, "   ")]
-    pieces = SUBSCRIPT.split(block)
-    prose = [re.sub(r"([*|`]|_(?!\w))", r"\\\1", piece) for piece in pieces[::3]]
+    prose_and_code = re.split(r"(``[^`]*``|`[^`]*`)", block)
+    prose_and_code[::2] = [prose(piece) for piece in prose_and_code[::2]]
+    prose_and_code[1::2] = [f"``{piece.strip('`')}``" for piece in prose_and_code[1::2]]
+    return ["".join(prose_and_code)]
+
+
+def prose(text: str) -> str:
+    """Return text without code as reStructuredText."""
+    pieces = SUBSCRIPT.split(text)
+    plain = [re.sub(r"([*|`]|_(?!\w))", r"\\\1", piece) for piece in pieces[::4]]
     formulas = [
-        f":math:`{symbol(letter)}_{{{index}}}`" for letter, index in zip(pieces[1::3], pieces[2::3], strict=True)
+        f":math:`{symbol(letter)}_{{{index}}}{f'^{{{power}}}' if power else ''}`"
+        for letter, index, power in zip(pieces[1::4], pieces[2::4], pieces[3::4], strict=True)
     ]
-    formulas.append("")
-    return ["".join(piece + formula for piece, formula in zip(prose, formulas, strict=True))]
+    return "".join(piece + formula for piece, formula in zip(plain, [*formulas, ""], strict=True))
 
 
 def symbol(name: str) -> str:
