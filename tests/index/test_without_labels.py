@@ -73,6 +73,12 @@ def test_pixels_are_a_model(photos, tmp_path, monkeypatch):
         nearfar.load("pixels")
 
 
+def test_thumbnails_say_what_they_take():
+    tone = np.zeros((1, 16000), dtype=np.float32)
+    with pytest.raises(ValueError, match="the network of pixels takes images, got"):
+        nearfar.load("pixels").embed(tone)
+
+
 def test_an_index_of_pixels_is_searched_and_served_from_anywhere(photos, index, tmp_path, capsys, monkeypatch):
     client = pytest.importorskip("starlette.testclient").TestClient
     from nearfar.serve import open_app

@@ -81,6 +81,12 @@ def assert_same(one: Path, other: Path) -> None:
     assert logs[0] == logs[1]
 
 
+def test_the_command_of_a_run_is_one_that_can_be_typed(tmp_path, small, monkeypatch) -> None:
+    monkeypatch.setattr("sys.argv", [str(tmp_path / "nearfar" / "__main__.py"), "train", "my digits"])
+    run = train(small(), tmp_path / "run", progress=False)
+    assert (run.folder / "command.txt").read_text() == "nearfar train 'my digits'\n"
+
+
 def test_a_run_writes_its_folder(tmp_path, small) -> None:
     run = train(small(objective=RICH, log_every=4), tmp_path / "run", progress=False)
     names = {path.name for path in run.folder.iterdir()}

@@ -121,7 +121,7 @@ def _of_pixels() -> DeepMetric:
         layer.weight[n] = 0.0
         layer.bias.zero_()
         layer.bias[n] = BLANK * n**0.5
-    return _ready(config, embedder, {"shape": [*shape]})
+    return _ready(config, embedder, {"shape": [*shape]}, owner=PIXELS)
 
 
 def _of_texts(config: TrainConfig) -> DeepMetric:
@@ -164,10 +164,11 @@ def project(embedder: Embedder) -> None:
     start_in_shared_space(embedder)
 
 
-def _ready(config: TrainConfig, embedder: Embedder, about: dict[str, Any], **found: Any) -> DeepMetric:
+def _ready(config: TrainConfig, embedder: Embedder, about: dict[str, Any], owner: str = "", **found: Any) -> DeepMetric:
     """Return the network as an estimator, with the metadata from which its checkpoint is read again.
 
-    `found` are further settings, which the weights decide.
+    `owner` is its name in messages, by default that of its trunk, and `found` are further settings, which the weights
+    decide.
     """
     for key, tower in (("architecture", embedder), ("text_architecture", embedder.text)):
         module = None if tower is None else getattr(tower.trunk, "module", tower.trunk)
@@ -177,4 +178,4 @@ def _ready(config: TrainConfig, embedder: Embedder, about: dict[str, Any], **fou
     about["weights"] = weights_note(config, embedder)
     config = config.replace(embedding_dim=embedder.embedding_dim, **found)
     network = laid_out(embedder, tuple(about["shape"])).to(make_accelerator(config).device).eval()
-    return DeepMetric.of_network(network, config, about, owner=config.trunk)
+    return DeepMetric.of_network(network, config, about, owner=owner or config.trunk)

@@ -181,7 +181,9 @@ class RunFolder:
 
         `weights` describes the origin of the trunk's weights.
         """
-        replace_file(self.path / COMMAND, (shlex.join(sys.argv) + "\n").encode(errors="surrogateescape"))
+        program = "nearfar" if Path(sys.argv[0]).parts[-2:] == ("nearfar", "__main__.py") else sys.argv[0]
+        command = shlex.join([program, *sys.argv[1:]]) + "\n"
+        replace_file(self.path / COMMAND, command.encode(errors="surrogateescape"))
         replace_file(self.path / ENVIRONMENT, _json({**environment(device), "weights": weights}))
         self.write_config(config)
 
