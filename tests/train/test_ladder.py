@@ -36,6 +36,7 @@ from nearfar.train.rungs.ladder import (
 )
 from nearfar.train.rungs.last_stage import split_off
 from nearfar.train.rungs.untrained import save_untrained
+from nearfar.train.settle import settle
 from nearfar.train.timing.expected_work import ExpectedWork
 from nearfar.train.timing.time_limit import TimeLimit
 from tests.commands import run
@@ -602,6 +603,24 @@ def test_few_photos_have_the_ladder_within_their_minutes(large_photos, weights, 
     monkeypatch.setattr(rungs, "FEW_PHOTOS", 28)
     climb(config.replace(steps=2), tmp_path / "many", minutes=4, progress=False)
     assert len(asked) == 1
+
+
+def test_few_photos_are_trained_at_the_size_that_the_ladder_compared(large_photos, weights, tmp_path, monkeypatch):
+    """Smaller images would fit more batches into the time, but nothing would compare them with what is cheaper."""
+    config = TrainConfig.of(data=str(large_photos), trunk="timm:test_resnet", pretrained=str(weights), device="cpu")
+    found = Ladder("", (rung("raw", 0.1), rung("frozen", 0.5), rung("full", 0.9)), "full", ratio=0.5)
+    monkeypatch.setattr(climbing, "compare_rungs", lambda config, **how: found)
+    asked = []
+
+    def trained(config, out, **how):
+        asked.append(config)
+        raise InterruptedError
+
+    monkeypatch.setattr(climbing, "train", trained)
+    with pytest.raises(InterruptedError):
+        climb(config, tmp_path / "few", minutes=TimeLimit(4, Clock()), progress=False)
+    assert {"image_size", "resize", "steps"} <= set(asked[0].given)
+    assert asked[0].image_size == settle(config).config.image_size
 
 
 @pytest.mark.parametrize("given", [{"steps": 2}, {"validation": 0.4}, {"metric": "auto"}])

@@ -73,7 +73,8 @@ def climb(
         Rung to train. "auto" takes the one that the ladder recommends, and is the default if the rungs are compared by
         default or with "full"; otherwise the default is "full". Where the ladder recommends all weights of fewer than a
         thousand photos, they are trained for a few batches on all training classes, also those that it held out, unless
-        settings of the length or of the validation are given. The ladder is then the choice that the run keeps.
+        settings of the length or of the validation are given. The ladder is then the choice that the run keeps. If
+        there is no time left for these batches, the run keeps a closed form.
     minutes : float, optional
         Time for all, as for `train`.
     progress : bool
@@ -121,7 +122,7 @@ def climb(
         is_chosen = found is not None and name == found.worth
         short = is_chosen and name == "full" and ladder != "full"
         if short:
-            settings = few_photos_config(settings)
+            settings = few_photos_config(settings, timed=limit is not None)
         if name in UNTRAINED:
             if limit is not None:
                 settings = plan_untrained(settings, limit)

@@ -414,14 +414,19 @@ def whole_config(config: TrainConfig, *, few: bool) -> TrainConfig:
     return config.replace(**alone, **({"steps": TRIED_BATCHES} if few else {}))
 
 
-def few_photos_config(config: TrainConfig) -> TrainConfig:
+def few_photos_config(config: TrainConfig, *, timed: bool = False) -> TrainConfig:
     """Return the settings that train all weights on few photos: on all classes, because the ladder has compared.
 
-    A config that sets how long it trains, or what it holds out, is as it was.
+    A config that sets how long it trains, or what it holds out, is as it was. A `timed` training keeps the size of the
+    images, too: smaller ones would fit into less time, but the ladder has not compared them.
     """
     if {"epochs", "steps", "validation", "patience", "metric"} & set(config.given):
         return config
-    return config.replace(steps=FINAL_BATCHES, validation=0.0, eval_every=1_000_000, metric="none")
+    sizes: dict[str, Any] = {}
+    if timed:
+        settled = settle(config).config
+        sizes = {"image_size": settled.image_size, "resize": settled.resize}
+    return config.replace(steps=FINAL_BATCHES, validation=0.0, eval_every=1_000_000, metric="none", **sizes)
 
 
 def runs_ladder_by_default(config: TrainConfig) -> bool:
