@@ -196,6 +196,19 @@ def test_empty_classes_and_classes_inside_classes_are_told(tmp_path):
     assert open_dataset(tmp_path / "set.zip").notes == notes
 
 
+def test_inner_folders_that_recur_may_be_one_class(tmp_path):
+    files = {
+        f"{tree}/{side}/{i}.png": png(i) for tree in ("oak", "elm") for side in ("back", "front") for i in range(2)
+    }
+    notes = open_dataset(write(tmp_path / "leaves", files)).notes
+    shown = "elm/back, oak/back, elm/front, ... (4 in all)"
+    assert (
+        f"each innermost folder is a class ({shown}); to make one of an outer folder, move its files up to it" in notes
+    )
+    apart = {f"{tree}/{tree}{i}/{k}.png": png(i) for tree in ("oak", "elm") for i in range(2) for k in range(2)}
+    assert not [note for note in open_dataset(write(tmp_path / "trees", apart)).notes if "innermost" in note]
+
+
 @pytest.mark.parametrize(("most", "told"), [(4095, 12), (16383, 14), (1023, 10), (65535, None)])
 def test_dark_images_of_sixteen_bits_are_told(tmp_path, most, told):
     rng = np.random.default_rng(0)
@@ -430,9 +443,10 @@ def test_errors_of_images_in_a_parquet_table(tmp_path):
         ("path,label\n", "has no rows"),
         (
             "file,label\nx.png,1\ny.png,2\n",
-            "column 'file' has 'x.png' in row 1, but features must be numbers; encode the column or remove it. Give "
-            "the column of the classes with label=, and that of the names of rows with name=; put texts for a text "
-            "model into a column `text`, and paths of images into `path`. The table has file,label",
+            "column 'file' has 'x.png' in row 1, but features must be numbers; encode it "
+            "(`nearfar fit` does) or remove it. Give the column of the classes with label=, and that of names "
+            "with name=; put texts for a text model into a column `text`, and paths of images "
+            "into `path`. The table has file,label",
         ),
         (
             "image,class\nclass0/0.png,a\nclass0/1.png,b\n",
@@ -675,7 +689,8 @@ def test_true_and_false_are_numbers(tmp_path):
         ("width,label\n1,a\n2,\n", "the label is empty in 1 row, first in row 2 after the header"),
         (
             "width,color,label\n1,red,a\n2,blue,b\n",
-            "column 'color' has 'red' in row 1, but features must be numbers; encode the column or remove it.",
+            "column 'color' has 'red' in row 1, but features must be numbers; encode it "
+            "(`nearfar fit` does) or remove it.",
         ),
         ("width,up,label\n1,true,a\n2,3,b\n", "column 'up' has 'true' in row 1"),
         ("label\na\nb\n", "has no column of numbers, nor a column 'path' of images; it has label; first rows: a | b"),

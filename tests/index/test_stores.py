@@ -980,6 +980,20 @@ def test_a_collection_is_copied_to_parquet_and_back(uri, tmp_path):
     assert table.read_bytes() == content
 
 
+def test_a_collection_without_columns_is_copied_back_by_the_same_command(tmp_path):
+    pytest.importorskip("pyarrow")
+    index = Index(np.eye(3), names=["a", "b", "c"], labels=["x", "x", "y"])
+    index.save(tmp_path / "first.index")
+    build(tmp_path / "first.index", None, tmp_path / "x.parquet")
+    build(tmp_path / "x.parquet", None, tmp_path / "again.index", columns=tmp_path / "x.parquet")
+    again = Index.load(tmp_path / "again.index")
+    assert again.names.tolist() == index.names.tolist()
+    assert again.labels.tolist() == index.labels.tolist()
+    (tmp_path / "names.csv").write_text("name,label\na,x\n")
+    with pytest.raises(ValueError, match=r"expected further columns, got only name, label$"):
+        build(tmp_path / "x.parquet", None, tmp_path / "other.index", columns=tmp_path / "names.csv")
+
+
 def test_frames_without_names_or_embeddings_are_one_line():
     pd = pytest.importorskip("pandas")
     with pytest.raises(ValueError, match=r"frame: has no column 'name' and no index with names; it has price"):

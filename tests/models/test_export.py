@@ -280,6 +280,18 @@ def test_what_is_not_linear_is_refused(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_learner_that_encodes_its_table_is_refused(tmp_path, capsys, monkeypatch):
+    table = tmp_path / "sensors.csv"
+    days = [f"{i},2024-01-{i % 28 + 1:02},{i % 4}" for i in range(40)]
+    table.write_text("\n".join(["value,day,label", *days]))
+    learner = tmp_path / "sensors.safetensors"
+    assert run(capsys, monkeypatch, "fit", table, "RCA()", "-o", learner)[0] == 0
+    code, _, err = run(capsys, monkeypatch, "export", learner, "-o", tmp_path / "sensors.onnx")
+    assert code == 2
+    assert "the learner encodes the dates, words or missing cells of its table, which the file would not do" in err
+    assert not (tmp_path / "sensors.onnx").exists()
+
+
 def test_a_file_that_gives_something_else_is_not_kept(tmp_path, monkeypatch):
     learner = nearfar.RCA().fit(rng.normal(size=(30, 4)), np.arange(30) % 3)
     monkeypatch.setattr(export, "OFF", 0.0)

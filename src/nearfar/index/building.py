@@ -571,7 +571,8 @@ def columns_of(table: Path, names: Sequence[str], home: Path, key: str | None = 
             kept_as = DISPLAY_NAME
         if kept_as not in others and not PART.fullmatch(name):
             found[kept_as] = parsed_column([None if place is None else values[place] for place in places])
-    if not found:
+    # a copy of an index without columns may be given for both, embeddings and columns
+    if not found and not any(map(PART.fullmatch, cells)):
         raise ValueError(f"columns: {table}: expected further columns, got only {', '.join(cells)}")
     return found
 

@@ -375,7 +375,7 @@ def export_learner(learner: Mahalanobis, out: str | os.PathLike[str]) -> None:
     Raises
     ------
     ValueError
-        If the learner is not linear, or the embeddings of the file differ from those of the learner.
+        If the learner is not linear, or encodes tables, or the embeddings of the file differ from those of the learner.
     """
     require("onnx", "onnxruntime")
     from onnx import TensorProto, helper, numpy_helper
@@ -383,6 +383,11 @@ def export_learner(learner: Mahalanobis, out: str | os.PathLike[str]) -> None:
     if not hasattr(learner, "get_mahalanobis_matrix"):
         raise ValueError(
             f"{type(learner).__name__} is not a linear learner: it has no matrix that rows are multiplied by"
+        )
+    if hasattr(learner, "table_encoding_"):
+        raise ValueError(
+            "the learner encodes the dates, words or missing cells of its table, which the file would not do; fit it "
+            "to a table of numbers, such as one that nearfar.estimators.TableEncoder has encoded"
         )
     L = np.asarray(learner.components_)
     k, d = L.shape

@@ -110,7 +110,7 @@ def _read_class_folders(
     notes = [*source.items.notes]
     if loose:
         notes.append(f"{count_of(len(loose), kind)} outside of class folders left out ({some(loose, 3)})")
-    notes += [*unread(every, found, files.folders(), kind), *_nested(parts)]
+    notes += [*unread(every, found, files.folders(), kind), *_nested(parts), *_innermost(labels)]
     beside = [] if roles is not None else _folders_beside_split(parts)
     if beside:
         notes.append(f"folders such as train are read as classes, not as a split, because of {some(beside, 3)}")
@@ -143,6 +143,19 @@ def _nested(parts: Sequence[tuple[str, ...]]) -> list[str]:
         return []
     each = "is a class of its own" if len(inside) == 1 else "are classes of their own"
     return [f"{count_of(len(inside), 'folder')} inside class folders {each} ({some(inside, 3)})"]
+
+
+def _innermost(labels: Sequence[str]) -> list[str]:
+    """Return a note on classes of several folders with an inner folder of the same name, which may be one class."""
+    outer: dict[str, set[str]] = {}
+    for label in sorted(set(labels)):
+        above, _, name = label.rpartition("/")
+        outer.setdefault(name, set()).add(above)
+    recurring = [f"{above}/{name}" for name, folders in outer.items() if len(folders) > 1 for above in sorted(folders)]
+    if not recurring:
+        return []
+    shown = some(recurring, 3)
+    return [f"each innermost folder is a class ({shown}); to make one of an outer folder, move its files up to it"]
 
 
 def _strip_common(parts: list[tuple[str, ...]]) -> list[tuple[str, ...]]:

@@ -601,7 +601,7 @@ def _features(path: Path, table: Table, whole: Table) -> NDArray[np.float32]:
         also = f" (nor {'is' if len(others) == 1 else 'are'} {some(others, 3)})"
     raise NotNumbersError(
         f"{path}: column {quoted(wrong)} has {quoted(value)} in row {row}, but features must be numbers{also}; encode "
-        "the column or remove it. Give the column of the classes with label=, and that of the names of rows with "
+        "it (`nearfar fit` does) or remove it. Give the column of the classes with label=, and that of names with "
         "name=; put texts for a text model into a column `text`, and paths of images into `path`. The table has "
         f"{_few(list(whole))}"
     )
