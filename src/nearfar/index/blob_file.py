@@ -76,7 +76,9 @@ class Blobs:
         self._size = size
         self.count = 0
         self.sum = 0
-        self._keys: list[int] | None = None  # of all blobs, in order, once `check_sum` has read them
+        self._keys: list[int] | None = (
+            None  # of all blobs, in order, after `check_sum` has read them, until one changes
+        )
 
     def get(self, kind: int, number: int) -> bytes | None:
         """Return a blob; None if there is none.
@@ -127,6 +129,7 @@ class Blobs:
 
     def drop(self, kind: int, number: int) -> None:
         """Remove a blob, if it is there."""
+        self._keys = None
         key = kind * PER_KIND + number
         found = self._connection.execute("SELECT digest FROM blobs WHERE id = ?", (key,)).fetchone()
         if found is None:
@@ -137,6 +140,7 @@ class Blobs:
 
     def drop_all(self) -> None:
         """Remove all blobs but the first."""
+        self._keys = None
         self._connection.execute("DELETE FROM blobs WHERE id > 0")
         self.count = 0
         self.sum = 0

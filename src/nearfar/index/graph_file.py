@@ -18,6 +18,7 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ HEADER = 4096  # bytes of the JSON at the beginning, with spaces at its end
 LINKS = 16  # of each point of the graph; twice as many at its lowest level
 CANDIDATES = 128  # points that are compared with one item that is added, or with one query
 BUILT_AT_A_TIME = 50_000  # items
+BUILT_ALONE = 2_000  # items that one thread adds first: threads that fill an empty graph together miss items
 VALUE = np.dtype("<f4")
 NUMBER = np.dtype("<i8")
 SUM = np.dtype("<u8")
@@ -141,10 +143,10 @@ def build_graph(path: Path) -> int:
     # the largest entry becomes 1, so that no square overflows in float32; cosine compares unit rows
     scale = max(float(np.abs(rows).max()), float(np.finfo(np.float32).tiny))
     graph = new_graph(root.dimensions, root.distance)
-    begins = range(0, len(rows), BUILT_AT_A_TIME)
-    for start in counted(begins, "graph", len(begins)):
-        part = as_compared(rows[start : start + BUILT_AT_A_TIME], root.distance, scale)
-        graph.add(np.arange(start, start + len(part), dtype=np.uint64), part)
+    begins = [0, *range(BUILT_ALONE, len(rows), BUILT_AT_A_TIME)]
+    for start, stop in counted(pairwise([*begins, len(rows)]), "graph", len(begins)):
+        part = as_compared(rows[start:stop], root.distance, scale)
+        graph.add(np.arange(start, stop, dtype=np.uint64), part, threads=0 if start else 1)
     about = {"format": FORMAT, "origin": root.origin, "next": root.next, "count": len(rows), "scale": scale}
     target = graph_of(path)
     with atomic_path(target) as partial, open(partial, "wb") as file:
