@@ -205,8 +205,13 @@ def test_inner_folders_that_recur_may_be_one_class(tmp_path):
     assert (
         f"each innermost folder is a class ({shown}); to make one of an outer folder, move its files up to it" in notes
     )
+    deep = {"oak/0.png": png(0), "oak/1.png": png(1), "old/oak/0.png": png(2), "elm/0.png": png(3)}
+    notes = open_dataset(write(tmp_path / "trees", deep)).notes
+    assert [note.partition(";")[0] for note in notes if "innermost" in note] == [
+        "each innermost folder is a class (oak, old/oak)"
+    ]
     apart = {f"{tree}/{tree}{i}/{k}.png": png(i) for tree in ("oak", "elm") for i in range(2) for k in range(2)}
-    assert not [note for note in open_dataset(write(tmp_path / "trees", apart)).notes if "innermost" in note]
+    assert not [note for note in open_dataset(write(tmp_path / "apart", apart)).notes if "innermost" in note]
 
 
 @pytest.mark.parametrize(("most", "told"), [(4095, 12), (16383, 14), (1023, 10), (65535, None)])

@@ -147,11 +147,10 @@ def _nested(parts: Sequence[tuple[str, ...]]) -> list[str]:
 
 def _innermost(labels: Sequence[str]) -> list[str]:
     """Return a note on classes of several folders with an inner folder of the same name, which may be one class."""
-    outer: dict[str, set[str]] = {}
+    alike: dict[str, list[str]] = {}
     for label in sorted(set(labels)):
-        above, _, name = label.rpartition("/")
-        outer.setdefault(name, set()).add(above)
-    recurring = [f"{above}/{name}" for name, folders in outer.items() if len(folders) > 1 for above in sorted(folders)]
+        alike.setdefault(label.rpartition("/")[2], []).append(label)
+    recurring = [label for same in alike.values() if len(same) > 1 for label in same]
     if not recurring:
         return []
     shown = some(recurring, 3)
