@@ -571,9 +571,10 @@ def columns_of(table: Path, names: Sequence[str], home: Path, key: str | None = 
             kept_as = DISPLAY_NAME
         if kept_as not in others and not PART.fullmatch(name):
             found[kept_as] = parsed_column([None if place is None else values[place] for place in places])
-    # a copy of an index without columns may be given for both, embeddings and columns
-    if not found and not any(map(PART.fullmatch, cells)):
-        raise ValueError(f"columns: {table}: expected further columns, got only {', '.join(cells)}")
+    if not found:
+        known = [name for name in cells if not PART.fullmatch(name)]
+        there = ", ".join(known) if len(known) == len(cells) else ", ".join([*known, "embedding"])
+        raise ValueError(f"columns: {table}: expected further columns, got only {there}")
     return found
 
 
