@@ -125,8 +125,10 @@ def upgrade(
                 store, out, source, model, items, data, columns, distance=distance, dims=dims, waiting=waiting
             )
         _embed_waiting(out, model, items, waiting)
-        store = open_store(out, lock=False)
-        return f"{shown(out)}: {store_summary(store)}; {line}{_progress_of(store, out)}"
+        # where nothing was left to do, this removes the lock of a process that was killed at its very end
+        with index_lock.index_lock(out, wait=index_lock.WAIT, waiting=waiting):
+            store = open_store(out, lock=False)
+            return f"{shown(out)}: {store_summary(store)}; {line}{_progress_of(store, out)}"
 
 
 def upgrade_status(path: str | os.PathLike[str]) -> str:
