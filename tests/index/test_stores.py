@@ -980,18 +980,17 @@ def test_a_collection_is_copied_to_parquet_and_back(uri, tmp_path):
     assert table.read_bytes() == content
 
 
-def test_a_collection_without_columns_is_copied_back_by_the_same_command(tmp_path):
+def test_a_collection_without_columns_is_copied_back_without_a_table_of_columns(tmp_path):
     pytest.importorskip("pyarrow")
     index = Index(np.eye(3), names=["a", "b", "c"], labels=["x", "x", "y"])
     index.save(tmp_path / "first.index")
     build(tmp_path / "first.index", None, tmp_path / "x.parquet")
-    build(tmp_path / "x.parquet", None, tmp_path / "again.index", columns=tmp_path / "x.parquet")
+    build(tmp_path / "x.parquet", None, tmp_path / "again.index")
     again = Index.load(tmp_path / "again.index")
     assert again.names.tolist() == index.names.tolist()
     assert again.labels.tolist() == index.labels.tolist()
-    (tmp_path / "names.csv").write_text("name,label\na,x\n")
-    with pytest.raises(ValueError, match=r"expected further columns, got only name, label$"):
-        build(tmp_path / "x.parquet", None, tmp_path / "other.index", columns=tmp_path / "names.csv")
+    with pytest.raises(ValueError, match=r"x.parquet: expected further columns, got only name, label, embedding$"):
+        build(tmp_path / "x.parquet", None, tmp_path / "other.index", columns=tmp_path / "x.parquet")
 
 
 def test_frames_without_names_or_embeddings_are_one_line():
@@ -1002,3 +1001,17 @@ def test_frames_without_names_or_embeddings_are_one_line():
         from_frame(pd.DataFrame({"name": ["a"]}))
     with pytest.raises(ValueError, match=r"library: expected pandas, polars or arrow, got 'dask'"):
         to_frame(Index([[0.0]], names=["a"]), library="dask")
+
+
+@pytest.mark.parametrize(
+    ("argument", "use"),
+    [
+        ("store", lambda path: nearfar.index.search(path, "x.npy")),
+        ("store", lambda path: nearfar.index.search_fused(path, [[0.0]], "shoe")),
+        ("collection", to_frame),
+    ],
+)
+def test_a_path_where_an_opened_collection_is_expected_is_one_line(argument, use, tmp_path):
+    told = rf"^{argument}: expected an opened collection, got '.*x\.index'; open it with nearfar\.index\.open$"
+    with pytest.raises(TypeError, match=told):
+        use(tmp_path / "x.index")

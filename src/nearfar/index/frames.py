@@ -12,7 +12,7 @@ from ..quoting import quoted
 from .filters import mask, parse_filter
 from .index import Index
 from .records import Records, column_kinds, records_of
-from .stores import Store
+from .stores import Store, check_open
 
 Library = Literal["pandas", "polars", "arrow"]
 EMBEDDING = "embedding"
@@ -50,6 +50,7 @@ def to_frame(
     >>> to_frame(index, where="price > 4").to_dict()
     {'price': {'north': 5.0}}
     """
+    check_open(collection, "collection")
     if library not in ("pandas", "polars", "arrow"):
         raise ValueError(f"library: expected pandas, polars or arrow, got {quoted(library)}")
     records = _records(collection, where, embeddings=embeddings)

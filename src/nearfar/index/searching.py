@@ -27,7 +27,7 @@ from .adapter import QueryAdapter
 from .paths import base_folder_of, from_home
 from .places import places_in, ranked_by_places
 from .records import Hits
-from .stores import DIMS, THRESHOLD, Store
+from .stores import DIMS, THRESHOLD, Store, check_open
 from .words import search_fused, words_hits, words_in
 
 SAME_CONTENT = 1e-4
@@ -126,6 +126,7 @@ def search(
     ValueError
         If the query cannot be compared with the index, or its model has changed since.
     """
+    check_open(store, "store")
     check_search(query, k, within, where, group_by, rerank, words)
     query = local_source(query)
     store.count(where)  # refuses a wrong condition, before the embedding takes seconds

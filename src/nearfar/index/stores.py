@@ -32,7 +32,7 @@ from ..io.remote import is_remote, shown_address
 from ..io.sources import SourceKind, kind_by_name
 from ..io.uris import is_address, is_database, is_folder, no_such_index
 from ..numerics.types import AnyArray
-from ..quoting import PATH, shorten
+from ..quoting import PATH, quoted, shorten
 from .filters import Kind
 from .index import Index
 from .records import Hits, Records
@@ -223,6 +223,13 @@ def _why_not(path: Path) -> ValueError | None:
     if kind_by_name(path) is not SourceKind.EMBEDDINGS:
         return None
     return ValueError(f"{path}: is a file of rows, not an index; `nearfar index {path} -o FILE` makes one")
+
+
+def check_open(collection: Any, argument: str) -> None:
+    """Raise a TypeError if a collection is given by its path or address instead of opened."""
+    if isinstance(collection, str | os.PathLike):
+        where = quoted(os.fspath(collection), PATH)
+        raise TypeError(f"{argument}: expected an opened collection, got {where}; open it with nearfar.index.open")
 
 
 def exists(uri: str | os.PathLike[str]) -> bool:

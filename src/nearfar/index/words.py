@@ -13,7 +13,7 @@ from ..numerics.distances import pair_distances
 from ..numerics.types import Ints
 from ..quoting import quoted
 from .records import Hits, Records
-from .stores import Store
+from .stores import Store, check_open
 
 RANK_CONSTANT = 60
 """The k of reciprocal rank fusion, from Cormack, Clarke and Büttcher (SIGIR 2009)."""
@@ -106,6 +106,7 @@ def search_fused(store: Store, queries: Any, words: str, k: int = 10, *, where: 
     ...     print(search_fused(store, [[1.0, 0.0]], "shoe", k=3).names)
     [['a shoe' 'another shoe' 'a hat']]
     """
+    check_open(store, "store")
     depth = max(k, FUSED_DEPTH)
     near = store.search(queries, depth, where=where)
     named = store.search_words(words, depth, where=where)
