@@ -60,7 +60,7 @@ class MPerClassSampler(Sampler[int]):
         per_batch = (self.batch_size or self.m * len(self.order)) // self.m
         items: list[int] = []
         while len(items) < self.length:
-            np.random.shuffle(self.order)  # noqa: NPY002  # drawn as the original does
+            np.random.shuffle(self.order)
             for c in self.order[:per_batch]:
                 items += self._draw(int(c))
         return iter(items[: self.length])
@@ -68,7 +68,7 @@ class MPerClassSampler(Sampler[int]):
     def _draw(self, c: int) -> Sequence[int]:
         start = self.classes.starts[c]
         own = self.classes.order[start : start + self.classes.counts[c]]
-        drawn = np.random.choice(own, self.m, replace=len(own) < self.m)  # noqa: NPY002  # drawn as the original does
+        drawn = np.random.choice(own, self.m, replace=len(own) < self.m)
         return [int(i) for i in drawn]
 
 
@@ -88,13 +88,13 @@ class FixedSetOfTriplets(Sampler[int]):
         if len(classes.counts) < 2 or not len(rich):
             raise Mismatch("FixedSetOfTriplets: labels: expected two classes, one of them with two samples")
         number = self.num_triplets
-        own = np.random.choice(rich, number)  # noqa: NPY002  # drawn as the original does
-        other = np.random.randint(0, len(classes.counts) - 1, number)  # noqa: NPY002  # drawn as the original does
+        own = np.random.choice(rich, number)
+        other = np.random.randint(0, len(classes.counts) - 1, number)
         other = other + (other >= own)
-        place = np.random.randint(0, classes.counts[own])  # noqa: NPY002  # drawn as the original does
-        second = np.random.randint(0, classes.counts[own] - 1)  # noqa: NPY002  # drawn as the original does
+        place = np.random.randint(0, classes.counts[own])
+        second = np.random.randint(0, classes.counts[own] - 1)
         second = second + (second >= place)
-        third = np.random.randint(0, classes.counts[other])  # noqa: NPY002  # drawn as the original does
+        third = np.random.randint(0, classes.counts[other])
         starts = np.asarray(classes.starts)
         anchors = classes.order[starts[own] + place]
         positives = classes.order[starts[own] + second]
@@ -105,7 +105,7 @@ class FixedSetOfTriplets(Sampler[int]):
         return 3 * self.num_triplets
 
     def __iter__(self) -> Iterator[int]:
-        order = np.random.permutation(self.num_triplets)  # noqa: NPY002  # drawn as the original does
+        order = np.random.permutation(self.num_triplets)
         return iter(self.fixed_set_of_triplets[order].flatten().tolist())
 
 
@@ -165,18 +165,18 @@ class HierarchicalSampler(Sampler[list[int]]):
     def __iter__(self) -> Iterator[list[int]]:
         tuples = list(combinations(range(len(self.groups)), self.super_classes_per_batch))
         tuples = tuples * self.batches_per_super_tuple
-        for k in np.random.permutation(len(tuples)):  # noqa: NPY002  # drawn as the original does
+        for k in np.random.permutation(len(tuples)):
             yield [i for group in tuples[k] for i in self._draw(group)]
 
     def _draw(self, group: int) -> list[int]:
         classes = self.groups[group]
         found: list[int] = []
-        for c in np.random.permutation(len(classes)):  # noqa: NPY002  # drawn as the original does
+        for c in np.random.permutation(len(classes)):
             if len(found) >= self.share:
                 break
             own = classes[c]
             number = len(own) if self.samples_per_class == "all" else int(self.samples_per_class)
-            drawn = np.random.choice(own, number, replace=len(own) < number)  # noqa: NPY002  # drawn as the original does
+            drawn = np.random.choice(own, number, replace=len(own) < number)
             found += [int(i) for i in drawn]
         return found[: self.share]
 

@@ -99,7 +99,7 @@ def torch_standard_scaler(x: Tensor) -> Tensor:
 
 def safe_random_choice(input_data: Any, size: int) -> Any:
     """Draw from a sequence, with replacement only where it is shorter than `size`."""
-    return np.random.choice(input_data, size=size, replace=len(input_data) < size)  # noqa: NPY002  # drawn as the original does
+    return np.random.choice(input_data, size=size, replace=len(input_data) < size)
 
 
 class EmbeddingDataset(Dataset[Any]):
