@@ -76,9 +76,8 @@ class Blobs:
         self._size = size
         self.count = 0
         self.sum = 0
-        self._keys: list[int] | None = (
-            None  # of all blobs, in order, after `check_sum` has read them, until one changes
-        )
+        # keys of all blobs, in order: after `check_sum` has read them, until a blob changes
+        self._keys: list[int] | None = None
 
     def get(self, kind: int, number: int) -> bytes | None:
         """Return a blob; None if there is none.
@@ -200,7 +199,7 @@ class Blobs:
 
     def _checked(self, key: int, digest: object, data: object) -> bytes:
         if not isinstance(data, bytes) or len(data) > self._size:
-            data = digest = b""  # no digest is empty
+            raise damaged(key)
         check_blob(key, digest, data)
         return data
 
@@ -214,7 +213,12 @@ ROOT = struct.Struct(f"<Q{DIGEST}s")  # number of the other blobs, and the sum o
 def check_blob(key: int, digest: object, data: bytes) -> None:
     """Raise `Unusable` if a blob is not what was written."""
     if digest != digest_of(key, data):
-        raise Unusable(f"is damaged: its part {key // PER_KIND}-{key % PER_KIND} is not the one that was written")
+        raise damaged(key)
+
+
+def damaged(key: int) -> Unusable:
+    """Return the error on a blob that is not what was written."""
+    return Unusable(f"is damaged: its part {key // PER_KIND}-{key % PER_KIND} is not the one that was written")
 
 
 def digest_of(key: int, data: bytes) -> bytes:

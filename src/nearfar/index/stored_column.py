@@ -192,7 +192,8 @@ class StoredColumn:
         """Return the values of a block, which are checked when they are asked for first."""
         found = self._checked.get(block)
         if found is None:
-            found = self._checked[block] = self._read(block)
+            found = self._read(block)
+            self._checked[block] = found
         return found
 
     def _read(self, block: int) -> bytes:

@@ -56,8 +56,8 @@ def nearest(
         Function that marks further gallery rows that must not be found, as in `Space`. A query with fewer than k rows
         to find gets arbitrary rows for the rest.
     block : int, optional
-        Number of queries per block. By default, as many as fit into 256 MB, or into the
-        memory of a large gallery. The result does not depend on it.
+        Number of queries per block. By default, as many as fit into 256 MB, or into as much memory as a larger
+        gallery takes, up to 1 GB. The result does not depend on it.
 
     Returns
     -------

@@ -16,8 +16,10 @@ from ..pairwise.comparison import Rows
 from ..pairwise.hinges import narrowed
 from .base import Miner
 
-POSITIVES, NEGATIVES, TRIPLETS = 2, 3, 4
-"""Streams of random numbers; the other miner has those before."""
+# streams of random numbers; the other miner has those before
+POSITIVES = 2
+NEGATIVES = 3
+TRIPLETS = 4
 
 
 def random_subset(rows: Rows, k: int) -> Rows:
