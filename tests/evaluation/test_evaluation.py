@@ -33,6 +33,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:gallery. it contains all")
 
 KS = (1, 2, 4, 8)
 DISTANCES = ("cosine", "euclidean")
+TABLE = {"embeddings": np.zeros((3, 3)), "distance": "precomputed"}
 
 
 def samples(n=60, classes=8, d=5, seed=0, integers=False):
@@ -398,6 +399,13 @@ def test_scores_travel_as_plain_data():
         ({"ks": ()}, "ks: expected"),
         ({"lone": "drop"}, 'lone: expected "exclude" or "miss"'),
         ({"distance": "dot"}, "distance: expected one of"),
+        (TABLE | {"embeddings": np.zeros((3, 2))}, r"^embeddings: expected distances of shape \(3, 3\).*got \(3, 2\)$"),
+        (TABLE | {"gallery_labels": [0, 1]}, r"^embeddings: .*shape \(3, 2\), .* a column for each gallery label"),
+        (TABLE | {"gallery": [[1.0]], "gallery_labels": [0]}, "^gallery: does not work with precomputed distances"),
+        (TABLE | {"rerank": "csls(k=1)"}, "^rerank: does not work with precomputed distances"),
+        (TABLE | {"group_by": [0, 0, 1]}, "^group_by: does not work with precomputed distances"),
+        (TABLE | {"clustering": "plain"}, "^clustering: does not work with precomputed distances"),
+        (TABLE | {"dims": 2}, "^dims: does not work with precomputed distances"),
     ],
 )
 def test_bad_input_is_named(change, message):
@@ -414,6 +422,57 @@ def test_wrong_settings_are_refused_before_the_search(monkeypatch):
     for wrong in ({"engine": "annoy"}, {"restarts": 0}):
         with pytest.raises(ValueError, match=f"^{next(iter(wrong))}: expected"):
             evaluate(np.eye(3), [0, 0, 1], **wrong)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.integers(2, 40),
+    st.integers(1, 12),
+    st.integers(0, 10**6),
+    st.booleans(),
+    st.sampled_from(["euclidean", "sqeuclidean"]),
+    st.sampled_from(["alone", "gallery", "groups", "groups of a gallery", "ids"]),
+)
+def test_precomputed_distances_score_as_the_embeddings(n, classes, seed, integers, distance, protocol):
+    # integers have ties, and the squares of their distances are exact
+    x, y = samples(n, classes, seed=seed, integers=integers)
+    rng = np.random.default_rng(seed)
+    groups = rng.integers(3, size=n)
+    first = np.arange(n) < -(-n // 2)
+    queries = first if protocol in ("gallery", "groups of a gallery", "ids") else np.ones(n, dtype=bool)
+    searched = ~first if protocol in ("gallery", "groups of a gallery") else np.ones(n, dtype=bool)
+    gallery = {} if protocol in ("alone", "groups") else {"gallery_labels": y[searched]}
+    others = {
+        "groups": {"groups": groups},
+        "groups of a gallery": {"groups": groups[queries], "gallery_groups": groups[searched]},
+        "ids": {"ids": np.arange(n)[queries], "gallery_ids": np.arange(n)},
+    }.get(protocol, {})
+    table = ((x[queries][:, None] - x[searched]) ** 2).sum(axis=2)
+    if distance == "euclidean":
+        table = np.sqrt(table)
+    if not gallery:
+        np.fill_diagonal(table, rng.uniform(-1, 1, size=n))  # not read
+    before = table.copy()
+    others["ks"] = (1, 2, n)  # the whole ranking
+    found = retrieve(table, y[queries], distance="precomputed", **gallery, **others)
+    if gallery:
+        gallery["gallery"] = x[searched]
+    expected = retrieve(x[queries], y[queries], distance=distance, **gallery, **others)
+    for name in set(found._fields) - {"n_in_gallery"}:
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-12, err_msg=name)
+    np.testing.assert_array_equal(table, before)
+
+
+def test_precomputed_distances_have_all_scores_of_neighbors():
+    x, y = samples()
+    table = 1 - (u := x / np.linalg.norm(x, axis=1, keepdims=True)) @ u.T
+    scores = evaluate(table, y, distance="precomputed")
+    expected = evaluate(x, y, clustering=False)
+    assert scores.to_dict() == expected.to_dict() | {"distance": "precomputed"}
+    assert "leave-one-out, precomputed distance" in str(scores)
+    gallery = evaluate(table[:20], y[:20], gallery_labels=y, distance="precomputed")
+    assert "query-gallery, precomputed distance" in str(gallery)
+    assert mean_average_precision(table, y, distance="precomputed") == mean_average_precision(x, y)
 
 
 def test_torch_is_not_imported():

@@ -13,6 +13,7 @@ from ..numerics.distances import as_rows
 from ..numerics.types import AnyArray, Ints
 from .chance import random_map_at_r, random_mrr, random_precision, random_recall
 from .clustering import ami, checked_engine, cluster, nmi, pairwise_f1
+from .given_distances import PRECOMPUTED
 from .reranking import read_reranking
 from .retrieval import Retrieval, retrieve
 from .scores import OF_PRODUCTS, OTHER_GROUPS, WITHOUT_ITSELF, Scores
@@ -50,13 +51,15 @@ def evaluate(
     Parameters
     ----------
     embeddings : array-like of shape (n, d)
-        Queries, as arrays or tensors, on any scale.
+        Queries, as arrays or tensors, on any scale. With ``distance="precomputed"``, the distances of shape (n, m) of
+        each query to each item that it searches, smaller for nearer ones.
     labels : array-like of shape (n,)
         Class of each query: integers, strings, or any hashable type.
     gallery : array-like of shape (m, d), optional
         Embeddings that the queries search. By default, each query searches all other embeddings (leave one out).
     gallery_labels : array-like of shape (m,), optional
-        Class of each gallery item; needed with `gallery`.
+        Class of each gallery item; needed with `gallery`. With precomputed distances, the class of each column; if they
+        are left out, the queries search each other, and the diagonal is not read.
     groups : array-like of shape (n,), optional
         Camera, video or the like of each query. Items of a query's class in its group are ignored: they count neither
         as hits nor as misses, as in re-identification. The clustering ignores groups.
@@ -72,9 +75,10 @@ def evaluate(
     clustering : bool or "plain"
         Also cluster the embeddings (with the gallery, if given) into as many clusters as classes, for NMI, AMI and F1.
         It takes at most about twice as long as the retrieval scores. "plain" uses k-means without the steps that
-        improve it, as most papers do; its NMI is lower.
-    distance : {"cosine", "euclidean", "sqeuclidean"}
-        Distance by which embeddings are compared. With "cosine", rows are also normalized for the clustering.
+        improve it, as most papers do; its NMI is lower. Precomputed distances are not clustered.
+    distance : {"cosine", "euclidean", "sqeuclidean", "precomputed"}
+        Distance by which embeddings are compared. With "cosine", rows are also normalized for the clustering. With
+        "precomputed", `embeddings` are distances, such as those of another library.
     lone : {"exclude", "miss"}
         Whether queries without a relevant item are left out of the means, or count as 0. Their number is reported in
         both cases.
@@ -121,6 +125,11 @@ def evaluate(
     >>> scores = evaluate(rows, ["a", "a", "b", "b"], ks=(1,), engine="scikit-learn")
     >>> scores.recall_at[1], scores.map_at_r, scores.nmi
     (1.0, 1.0, 1.0)
+
+    Distances that are computed already:
+
+    >>> evaluate([[0, 1, 4], [1, 0, 2], [4, 2, 0]], ["a", "a", "b"], ks=(1,), distance="precomputed").recall_at[1]
+    1.0
     """
     return evaluate_queries(
         embeddings,
@@ -168,6 +177,8 @@ def evaluate_queries(
     dims: int | None = None,
 ) -> tuple[Scores, Retrieval]:
     """Return the scores that `evaluate` returns, and those of each query."""
+    if distance == PRECOMPUTED:
+        clustering = _without_embeddings(clustering, dims)
     if dims is not None:
         embeddings = first_dims(embeddings, dims)
         gallery = None if gallery is None else first_dims(gallery, dims)
@@ -195,16 +206,24 @@ def evaluate_queries(
         n_lone=int((found.relevant == 0).sum()),
         distance=distance,
         n_in_gallery=found.n_in_gallery,
-        protocol=_protocol_name(gallery, groups, ids, group_by, group_score),
+        protocol=_protocol_name(gallery_labels, groups, ids, group_by, group_score),
         lone=lone,
         rerank=None if rerank is None else str(read_reranking(rerank)),
     )
     return scores, found
 
 
-def _protocol_name(gallery: Any, groups: Any, ids: Any, group_by: Any, group_score: str) -> str:
+def _without_embeddings(clustering: bool | str, dims: int | None) -> bool:
+    """Return False, as there is nothing to cluster; refuse settings that need embeddings."""
+    for name, asked in (("dims", dims is not None), ("clustering", clustering not in (True, False))):
+        if asked:
+            raise ValueError(f"{name}: does not work with {PRECOMPUTED} distances, which have no embeddings")
+    return False
+
+
+def _protocol_name(gallery_labels: Any, groups: Any, ids: Any, group_by: Any, group_score: str) -> str:
     """Return how queries were searched, for the protocol line of the scores."""
-    name = "leave-one-out" if gallery is None else "query-gallery"
+    name = "leave-one-out" if gallery_labels is None else "query-gallery"
     if groups is not None:
         name += OTHER_GROUPS
     if ids is not None:

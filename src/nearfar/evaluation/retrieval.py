@@ -27,6 +27,7 @@ from ..neighbors.nearest import Ranked, parts, rank_block, true_cells
 from ..numerics.distances import as_rows
 from ..numerics.types import Array, Bools, Ints
 from ..quoting import quoted
+from .given_distances import PRECOMPUTED, GivenDistances
 from .groups import Members, count_in_gallery, kinds_of, warn_of_queries_in_gallery
 from .products import Products
 from .rerank import RankedByValues, row_blocks, smallest
@@ -108,7 +109,7 @@ def retrieve(
     Parameters
     ----------
     embeddings : array-like of shape (n, d)
-        Queries, as arrays or tensors.
+        Queries, as arrays or tensors; or distances of shape (n, m), as in `evaluate`.
     labels : array-like of shape (n,)
         Class of each query, of any hashable type.
     gallery : array-like of shape (m, d), optional
@@ -123,8 +124,8 @@ def retrieve(
         Name or number of each query and of each gallery item. A query does not search the item with its own id.
     ks : int or iterable of int
         Values of K of `hits`, each at least 1.
-    distance : {"cosine", "euclidean", "sqeuclidean"}
-        Distance by which embeddings are compared.
+    distance : {"cosine", "euclidean", "sqeuclidean", "precomputed"}
+        Distance by which embeddings are compared, as in `evaluate`.
     whole : bool
         Find the rank of the first relevant item in the whole ranking. If False, only up to the largest K.
     up_to_r : bool
@@ -152,45 +153,35 @@ def retrieve(
     Memory beyond the input: a float32 copy of the gallery and at most 256 MB, or as much again as a larger copy, up
     to 1 GB. Time: one matrix product and a few passes over its blocks.
     """
+    how: dict[str, Any] = {"ks": _checked(ks), "whole": whole, "up_to_r": up_to_r}
+    apart = {"groups": groups, "gallery_groups": gallery_groups, "ids": ids, "gallery_ids": gallery_ids}
+    if distance == PRECOMPUTED:
+        _refuse_beside(f"{PRECOMPUTED} distances", gallery=gallery, rerank=rerank, group_by=group_by)
+        table = GivenDistances(embeddings, labels, gallery_labels)
+        kinds = kinds_of(table.query_class, table.item_class, leave_one_out=table.leave_one_out, **apart)
+        scoring = _Scoring(table.query_class, table.item_class, kinds, table.leave_one_out, **how)
+        scoring.score_all(table)
+        return scoring.result()
     x, y, query_class, gallery_class, own = protocol_of(embeddings, labels, gallery, gallery_labels)
-    ks = _checked(ks)
+    leave_one_out = own is not None
     n_in_gallery = 0
     if own is None and groups is None and ids is None:
         n_in_gallery = count_in_gallery(x, y, query_class, gallery_class)
         warn_of_queries_in_gallery(n_in_gallery, len(x))
     if group_by is not None:
-        others = {"groups": groups, "gallery_groups": gallery_groups, "ids": ids, "gallery_ids": gallery_ids}
-        _refuse_beside_products(**others, rerank=rerank)
-        how: dict[str, Any] = {"score": group_score, "leave_one_out": own is not None, "distance": distance}
-        products = Products(x, y, gallery_class, group_by, **how)
-        scoring = _Scoring(
-            query_class=query_class,
-            gallery_class=products.classes,
-            kinds=products.kinds,
-            leave_one_out=False,
-            ks=ks,
-            whole=whole,
-            up_to_r=up_to_r,
-        )
-        for rows in row_blocks(scoring.scored, products.row_bytes + BYTES_PER_VALUE * len(products)):
-            scoring.score_values(products.values(rows), rows)
+        _refuse_beside("group_by, which ranks products", **apart, rerank=rerank)
+        compare: dict[str, Any] = {"score": group_score, "leave_one_out": leave_one_out, "distance": distance}
+        products = Products(x, y, gallery_class, group_by, **compare)
+        scoring = _Scoring(query_class, products.classes, products.kinds, leave_one_out=False, **how)
+        scoring.score_all(products)
         return scoring.result(n_in_gallery)
-    kinds = kinds_of(query_class, gallery_class, groups, gallery_groups, own is not None, ids, gallery_ids)
-    scoring = _Scoring(
-        query_class=query_class,
-        gallery_class=gallery_class,
-        kinds=kinds,
-        leave_one_out=own is not None,
-        ks=ks,
-        whole=whole,
-        up_to_r=up_to_r,
-    )
+    kinds = kinds_of(query_class, gallery_class, leave_one_out=leave_one_out, **apart)
+    scoring = _Scoring(query_class, gallery_class, kinds, leave_one_out, **how)
     by = None
     if rerank is not None:
-        x, y, by = compared(rerank, x, y, leave_one_out=own is not None, distance=distance)
+        x, y, by = compared(rerank, x, y, leave_one_out=leave_one_out, distance=distance)
     if by is not None:
-        for rows in row_blocks(scoring.scored, by.row_bytes + BYTES_PER_VALUE * len(y)):
-            scoring.score_values(by.values(rows), rows)
+        scoring.score_all(by)
     elif scoring.scored.size:
         hidden = None if kinds is None else scoring.hidden
         # queries that float32 leaves undecided are scored again from a float64 product
@@ -200,10 +191,10 @@ def retrieve(
     return scoring.result(n_in_gallery)
 
 
-def _refuse_beside_products(**others: Any) -> None:
+def _refuse_beside(what: str, **others: Any) -> None:
     for name, value in others.items():
         if value is not None:
-            raise ValueError(f"{name}: does not work with group_by, which ranks products; give only one of them")
+            raise ValueError(f"{name}: does not work with {what}; give only one of them")
 
 
 def protocol_of(x: Any, labels: Any, y: Any, y_labels: Any) -> tuple[Any, Any, Ints, Ints, Ints | None]:
@@ -299,6 +290,11 @@ class _Scoring:
             done = done & ~self._count(ranked, np.flatnonzero(absent))
         return rows[~done]
 
+    def score_all(self, by: RankedByValues | Products | GivenDistances) -> None:
+        """Fill in the scores of all queries from the values by which they rank the gallery."""
+        for rows in row_blocks(self.scored, by.row_bytes + BYTES_PER_VALUE * len(self.gallery_class)):
+            self.score_values(by.values(rows), rows)
+
     def score_values(self, values: Array, rows: Ints) -> None:
         """Fill in the scores of these queries from values (b, m) that rank the gallery, smaller first."""
         if self.kinds is not None:
@@ -357,7 +353,7 @@ class _Scoring:
             keep = np.ones(len(at), dtype=bool)
         return at[keep], item[keep]
 
-    def result(self, n_in_gallery: int) -> Retrieval:
+    def result(self, n_in_gallery: int = 0) -> Retrieval:
         whole = self.average_precision if self.to_the_end else None
         scores = (self.first_rank, self.hits, self.r_precision, self.map_at_r, whole)
         return Retrieval(self.relevant, *scores, int(self.available.max()), self.ks, self.available, n_in_gallery)
