@@ -36,9 +36,10 @@ from nearfar.train.checkpoint import load_tensors, read_about
 from nearfar.train.features import embed
 from nearfar.train.loading import load_trainable
 from nearfar.train.monitor import class_scores
+from nearfar.train.rungs import choice, untrained
 from nearfar.train.rungs.choice import Candidate, Choice, best_of, can_compare, gain_and_error
 from nearfar.train.rungs.class_scores import left_out, optimism
-from nearfar.train.rungs.closed_forms import FORMS, OF_FEATURES, choose_form, fitted, held_out_score
+from nearfar.train.rungs.closed_forms import FORMS, OF_FEATURES, ChosenForm, choose_form, fitted, held_out_score
 from nearfar.train.rungs.untrained import UntrainedModel, joint_labels, save_untrained
 from nearfar.train.scoring import raw_items
 
@@ -315,6 +316,32 @@ def test_what_is_kept_is_loaded_scored_and_embedded_as_it_was_chosen(tmp_path, k
     final = train_final(tmp_path / "run", tmp_path / "final", progress=False)
     assert embed_run(tmp_path / "final", task.test).shape == in_memory.shape
     assert read_about(final.folder / "best.safetensors")["kept"] == choice["kept"]
+
+
+@pytest.mark.parametrize(
+    ("scored", "expected"), [("whitening", "standardized-gmml-0.1"), ("standardized-gmml-0.1", "whitening")]
+)
+def test_all_training_classes_choose_the_closed_form_that_is_kept(scored, expected, tmp_path, monkeypatch):
+    data = separable(tmp_path / "rows.npz")
+    task = open_task(data, seed=0)
+    learned = task.train.joined(task.validation)
+
+    def choice_of_all(rows, labels, **_):
+        assert len(rows) == len(learned)
+        assert len(set(labels)) == len(learned.classes)
+        return ChosenForm(expected, {expected: (1.0,)})
+
+    monkeypatch.setattr(choice, "choose_form", lambda *_, **__: ChosenForm(scored, {scored: (1.0,)}))
+    monkeypatch.setattr(untrained, "choose_form", choice_of_all)
+    run = train(TrainConfig.of(data=data, **TINY), tmp_path / "run", progress=False)
+    about = read_about(tmp_path / "run/best.safetensors")
+    sentence = json.loads((tmp_path / "run/choice.json").read_text())["sentence"]
+    assert (about["kept"], about["form"]) == ("raw-form", expected)
+    assert about["kept_title"] == f"raw rows, {FORMS[expected].title}"
+    assert f"together prefer {about['kept_title']}, which is saved." in sentence
+    mapped = fitted(expected, learned.array, learned.labels)(task.test.array)
+    for model in (run, tmp_path / "run"):
+        assert_allclose(unit_rows(embed_run(model, task.test)), unit_rows(mapped), atol=1e-4)
 
 
 def test_the_scores_of_candidates_are_those_of_the_held_out_classes(tmp_path):

@@ -99,6 +99,9 @@ class Choice:
         Whether the items are images, for which there are pretrained trunks.
     uneven : bool
         Whether the network sees columns whose sizes differ by orders of magnitude.
+    form_of_all : str
+        Title of the kept model with the closed form that all training classes prefer, if it is another one than that
+        which was scored.
     """
 
     candidates: tuple[Candidate, ...]
@@ -109,6 +112,12 @@ class Choice:
     of_sets: bool = False
     of_images: bool = False
     uneven: bool = False
+    form_of_all: str = ""
+
+    @property
+    def kept_title(self) -> str:
+        """What is in the checkpoint, in words."""
+        return self.form_of_all or self.of(self.kept).title
 
     def of(self, name: str) -> Candidate:
         return next(candidate for candidate in self.candidates if candidate.name == name)
@@ -130,6 +139,8 @@ class Choice:
             return f"{line} {best.title[0].upper()}{best.title[1:]} would be {self._verdict}; --keep best keeps it."
         if self._verdict:
             line += f" It is {self._verdict}."
+        if self.form_of_all:
+            line += f" All training classes together prefer {self.form_of_all}, which is saved."
         if self.again:
             these = "items" if self.closed_set else "classes"
             return f"{line} Then it was trained again, for as many epochs, also on these {these}."
@@ -368,6 +379,7 @@ def choose_model(
             choice = replace(choice, again=True)
             kept = compared.keep_again(choice, train_again, folder)
         else:
+            choice = compared.learn_again(choice)
             kept = compared.keep(choice, folder)
     write_json(folder.choice, choice.to_dict())
     return kept
@@ -417,6 +429,16 @@ class Candidates:
             uneven=not config.standardize and bool(scale_warning(self.train)),
         )
 
+    def learn_again(self, choice: Choice) -> Choice:
+        """Fit what is kept, if it is a closed form, to all training classes, which choose this form once more."""
+        before = self.untrained.get(choice.kept)
+        if before is None:
+            return choice
+        model = before.learned_anew(self.train, self.unseen)
+        self.untrained[choice.kept] = model
+        title = "" if model.form == before.form else f"{model.title}, {FORMS[model.form].title}"
+        return replace(choice, form_of_all=title)
+
     def keep(self, choice: Choice, folder: RunFolder) -> Embedder:
         """Write the network that is kept into the checkpoint, and return it."""
         if choice.kept == "trained":
@@ -430,13 +452,13 @@ class Candidates:
             changes: dict[str, Any] = {"share": self.share}
         else:
             model = self.untrained[choice.kept]
-            model.learn(self.train, self.unseen)
             network = model.embedder
             changes = {**model.about, "metric": None}
         save_tensors(folder.trained, tensors, about)
-        title = choice.of(choice.kept).title
         save_tensors(
-            folder.best, in_checkpoint(network), {**about, **changes, "kept": choice.kept, "kept_title": title}
+            folder.best,
+            in_checkpoint(network),
+            {**about, **changes, "kept": choice.kept, "kept_title": choice.kept_title},
         )
         return network.to(self.device).eval()
 

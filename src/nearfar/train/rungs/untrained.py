@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from ...deep.networks.sound_trunk import LogMel
 from ...deep.networks.standardize import Standardize
 from ...deep.networks.weights import NETWORK
 from ...deep.networks.whiten import Whiten
-from ...numerics.types import Ints
+from ...numerics.types import AnyArray, Bools, Ints
 from ..checkpoint import preserve_random_state, save_tensors
 from ..config import TrainConfig
 from ..features import Floats, all_rows, cached_features, embed, sizes_of
@@ -29,7 +29,7 @@ from ..run import Run, RunFolder
 from ..scoring import RAW_SIDE, are_reduced
 from ..setup import build
 from ..task import item_shape, training_items
-from .closed_forms import FORMS, MAX_WIDTH, OF_FEATURES, choose_form, fitted
+from .closed_forms import FORMS, MAX_WIDTH, OF_FEATURES, ChosenForm, choose_form, fitted
 from .frozen import untrained_network
 
 MAX_FITTED = 20_000  # maximum number of items, enough to estimate covariances of a few thousand features
@@ -98,7 +98,9 @@ class UntrainedModel:
 
     def with_form(self, form: str) -> UntrainedModel:
         """Return the same with a closed form, which is not fitted yet."""
-        settings = self.settings | ({"standardize": True} if FORMS[form].standardized else {})
+        settings = {name: value for name, value in self.settings.items() if name != "standardize"}
+        if FORMS[form].standardized:
+            settings["standardize"] = True
         return replace(self, form=form, settings=settings)
 
     @property
@@ -109,17 +111,9 @@ class UntrainedModel:
 
     def chosen_form(self, items: Dataset) -> str:
         """Return the closed form that the classes of some items choose, for those who want one."""
-        chosen = some_of(items)
         if self.embedder.embedding_dim > MAX_WIDTH:
             return "whitening"
-        found = choose_form(
-            self.features(chosen),
-            chosen.labels,
-            groups=chosen.groups,
-            asks=chosen.asks,
-            seed=self.config.seed,
-            forms=self.forms,
-        )
+        found = self._choice_of(self._together([items]))
         return found.name if found.map_at_r else "whitening"
 
     @property
@@ -136,11 +130,47 @@ class UntrainedModel:
 
     def learn(self, *parts: Dataset) -> None:
         """Fit the closed form to the items of several sets."""
+        if self.form != "none":
+            self._fit(self._together(parts))
+
+    def learned_anew(self, *parts: Dataset) -> UntrainedModel:
+        """Return the model with the closed form that the classes of several sets choose, fitted to their items.
+
+        A model without a closed form has none then, either, and one that has a form keeps one.
+        """
         if self.form == "none":
-            return
+            return self
+        learned = self._together(parts)
+        form = self._choice_of(learned).name
+        model = self if form == "none" else self.with_form(form)
+        model._fit(learned)
+        return model
+
+    def _together(self, parts: Sequence[Dataset]) -> Learned:
+        """Embed the items of several sets, and join what belongs to them."""
         chosen = [some_of(part) for part in parts]
         rows = np.concatenate([self.features(part) for part in chosen])
-        found = fitted(self.form, rows, joint_labels(chosen))
+        groups = [part.groups for part in chosen if part.groups is not None]
+        asks = [part.asks for part in chosen if part.asks is not None]
+        return Learned(
+            rows=rows,
+            labels=joint_labels(chosen),
+            groups=np.concatenate(groups) if len(groups) == len(parts) else None,
+            asks=np.concatenate(asks) if len(asks) == len(parts) else None,
+        )
+
+    def _choice_of(self, learned: Learned) -> ChosenForm:
+        return choose_form(
+            learned.rows,
+            learned.labels,
+            groups=learned.groups,
+            asks=learned.asks,
+            seed=self.config.seed,
+            forms=self.forms,
+        )
+
+    def _fit(self, learned: Learned) -> None:
+        found = fitted(self.form, learned.rows, learned.labels)
         device = next(self.embedder.buffers(), torch.zeros(())).device
         if found.columns is not None:
             scale = Standardize(len(found.columns.mean))
@@ -152,6 +182,15 @@ class UntrainedModel:
             whiten.mean.copy_(torch.from_numpy(found.mean))
             whiten.weight.copy_(torch.from_numpy(found.components))
             self.embedder.metric = whiten.to(device)
+
+
+class Learned(NamedTuple):
+    """Features of the items from which a closed form learns, (n, d), and what belongs to each of them."""
+
+    rows: Floats
+    labels: Ints
+    groups: AnyArray | None
+    asks: Bools | None
 
 
 def joint_labels(parts: Sequence[Dataset]) -> Ints:
