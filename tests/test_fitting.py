@@ -497,3 +497,27 @@ def test_images_of_several_sizes_are_for_a_network(tmp_path, capsys, monkeypatch
     code, _, err = run(capsys, monkeypatch, "fit", tmp_path / "mixed", "RCA()", "-o", tmp_path / "x.safetensors")
     assert code == 2
     assert re.search(r"expected images of one size, .* got 2\d x 30 and 2\d x 30 pixels; .* \(`nearfar train`\)", err)
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_row_numbers_copies_and_columns_that_are_not_used_are_told(mixed, tmp_path, capsys, monkeypatch):
+    rng = np.random.default_rng(0)
+    rows = [f"{rng.normal():.3f},{'red' if k % 3 else 'blue'},{k % 2}" for k in range(20)] * 2  # every row twice
+    kept = rows if mixed else [f"{row.partition(',')[0]},{k % 2},{row[-1]}" for k, row in enumerate(rows)]
+    lines = [f"{k},{row}" for k, row in enumerate(kept)]
+    (tmp_path / "rows.csv").write_text("\n".join(["rownames,size,color,label", *lines]))
+    code, out, _ = run(capsys, monkeypatch, "fit", tmp_path / "rows.csv", "GMML()", "--out", tmp_path / "a.safetensors")
+    assert code == 0
+    assert "- The column 'rownames' seems to number the rows, but is used as a feature" in out
+    assert "also in training" not in out
+    copies = ["size,color,label", *kept]
+    (tmp_path / "rows.csv").write_text("\n".join(copies))
+    code, out, _ = run(capsys, monkeypatch, "fit", tmp_path / "rows.csv", "GMML()", "--out", tmp_path / "b.safetensors")
+    assert code == 0
+    assert re.search(r"- \d+ test rows are also in training: scores will be too high\.", out)
+    assert "seems to number" not in out
+    lists = [f'{row[:-2]},"[{rng.normal():.3f},{k}]",{row[-1]}' for k, row in enumerate(kept)]
+    (tmp_path / "rows.csv").write_text("\n".join(["size,color,code,label", *lists]))
+    code, out, _ = run(capsys, monkeypatch, "fit", tmp_path / "rows.csv", "GMML()", "--out", tmp_path / "c.safetensors")
+    assert code == 0
+    assert "columns not used: size, color" in out

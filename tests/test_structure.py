@@ -54,7 +54,7 @@ ALLOWED: dict[str, set[str]] = {
     "io": {"numerics"},
     "numerics": set(),
     "neighbors": {"numerics"},
-    "estimators": {"io", "numerics", "neighbors", "data"},
+    "estimators": {"io", "numerics", "neighbors", "evaluation", "data"},
     "spectral": {"numerics", "neighbors", "estimators"},
     "probabilistic": {"numerics", "neighbors", "estimators"},
     "evaluation": {"numerics", "neighbors"},

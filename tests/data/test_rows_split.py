@@ -1,5 +1,6 @@
 """Data whose classes are fixed: items of every class are held out, not classes."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -158,3 +159,15 @@ def test_commands_train_and_fit_on_rows_of_every_class(source, tmp_path, capsys,
     assert (code, "closed set" in out) == (0, True)
     code, _, err = run(capsys, monkeypatch, *words[:4], "--final", made.folder, "--out", tmp_path / "third")
     assert code == 2
+
+
+def test_groups_on_both_sides_of_a_split_by_rows_are_told(tmp_path):
+    lines = [f"{k},{k % 3},patient {k // 6}" for k in range(60)]
+    (tmp_path / "rows.csv").write_text("\n".join(["size,label,group", *lines]))
+    told = open_task(str(tmp_path / "rows.csv"), split="rows").protocol
+    assert re.search(
+        r"; \d+ of \d+ groups in the test are also in the training, so that the scores are not those", told
+    )
+    own = [f"{k},{k % 3},scan {k}" for k in range(60)]
+    (tmp_path / "rows.csv").write_text("\n".join(["size,label,group", *own]))
+    assert "group" not in open_task(str(tmp_path / "rows.csv"), split="rows").protocol

@@ -8,7 +8,8 @@ from numpy.testing import assert_allclose
 
 import nearfar
 from nearfar import AutoMetric
-from nearfar.estimators.choice.auto_metric import accuracy, halves_of_classes, sampled, spread
+from nearfar.estimators.choice.auto_metric import CANDIDATES, accuracy, chosen, halves_of_classes, sampled, spread
+from nearfar.evaluation import map_at_r
 from nearfar.workflows.fitting import fit
 from tests.learners import toy
 
@@ -40,10 +41,37 @@ def test_classes_are_held_out_where_new_ones_will_come():
     learner = AutoMetric(QUICK, hold_out="classes").fit(X, y)
     assert learner.chosen_ in QUICK
     assert all(len(values) == 10 for values in learner.fold_scores_.values())
-    for fold in halves_of_classes(y, rng):
-        assert not set(y[fold.train]) & set(y[fold.test])
-    few = AutoMetric(QUICK, hold_out="classes").fit(X[y < 3], y[y < 3])
-    assert all(len(values) == 5 for values in few.fold_scores_.values())  # too few classes: rows
+    assert learner.chosen_by_ == "MAP@R on held-out classes"
+    (fold, *others) = halves_of_classes(y, rng)
+    for one in (fold, *others):
+        assert not set(y[one.train]) & set(y[one.test])
+    scores = learner._scores(X, y, ("GMML(t=0.1)",), by_classes=True)
+    fold = next(halves_of_classes(y, np.random.default_rng(0)))
+    Z = nearfar.GMML(t=0.1).fit(X[fold.train], y[fold.train]).transform(X[fold.test])
+    assert scores["GMML(t=0.1)"][0] == map_at_r(Z, y[fold.test], distance="euclidean")
+
+
+def test_rows_of_few_classes_choose_among_learners_that_do_little_harm():
+    X, y = toy(60)
+    few = AutoMetric(hold_out="classes").fit(X, y)
+    assert set(few.fold_scores_) == {"Euclidean", "DiscriminantWhitening", "GMML(t=0.1)"}
+    assert all(len(values) == 5 for values in few.fold_scores_.values())
+    assert few.chosen_by_ == "accuracy on held-out rows"
+
+
+def test_a_single_fold_does_not_decide():
+    for gain in np.geomspace(1e-3, 0.5, 200):  # rounding would decide: the mean gain equals its standard error
+        assert chosen({"Euclidean": [1 - gain, 1, 1, 1, 1], "LFDA": [1, 1, 1, 1, 1]}) == "Euclidean"
+    assert chosen({"Euclidean": [0.9, 0.95, 1, 1, 1], "LFDA": [1, 1, 1, 1, 1]}) == "LFDA"
+
+
+def test_learners_may_have_settings():
+    X, y = toy(150)
+    learner = AutoMetric(("LFDA(n_components=2)",)).fit(X, y)
+    assert learner.chosen_ == "LFDA(n_components=2)"
+    assert learner.components_.shape[0] == 2
+    with pytest.raises(ValueError, match="n_component"):
+        AutoMetric(("LFDA(n_component=2)",)).fit(X, y)
 
 
 @pytest.mark.parametrize("sizes", [(10, 10), (1, 3, 30), (2, 2, 2)])
@@ -69,7 +97,9 @@ def test_accuracy_is_that_of_most_of_the_nearest_rows():
 @pytest.mark.parametrize("name", ["KernelNCA", "TripletLoss", "AutoMetric", "Nothing", "SPDGMML"])
 def test_only_linear_learners_are_compared(name):
     X, y = toy(30)
-    with pytest.raises(ValueError, match=f"AutoMetric: learners must be names of linear learners, .*got '{name}'"):
+    with pytest.raises(
+        ValueError, match=f"AutoMetric: learners must be linear learners of the catalog, .*got '{name}'"
+    ):
         AutoMetric((name,)).fit(X, y)
 
 
@@ -84,5 +114,7 @@ def test_fit_without_a_learner_chooses_one(tmp_path):
     np.savez(tmp_path / "rows.npz", X=X.astype(np.float32), y=y)
     said = fit(str(tmp_path / "rows.npz"), "auto", tmp_path / "auto.safetensors", split="rows")
     learner = nearfar.load(tmp_path / "auto.safetensors")
-    assert f"AutoMetric chose {learner.chosen_} by accuracy in held-out folds: " in said
-    assert set(learner.fold_scores_) == {"Euclidean", *AutoMetric().learners}
+    assert f"AutoMetric chose {learner.chosen_} by accuracy on held-out rows: " in said
+    assert set(learner.fold_scores_) == {"Euclidean", *CANDIDATES}
+    said = fit(str(tmp_path / "rows.npz"), "auto", tmp_path / "few.safetensors")
+    assert "by accuracy on held-out rows, as there are too few classes to hold any out: " in said

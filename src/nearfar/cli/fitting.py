@@ -49,7 +49,7 @@ def fit(
     learner
         A classical learner or an autoencoder, with its settings: "GMML(t=0.3)", "Kernelized(learner=RCA())",
         "MultiModalAutoencoder(view_sizes=(47, 76))". By default, "auto": AutoMetric chooses among six learners and the
-        Euclidean distance of standardized columns by held-out rows or classes of the training.
+        Euclidean distance of standardized columns by held-out rows (accuracy) or classes (MAP@R) of the training.
     out
         The .safetensors file to write. `nearfar evaluate`, `embed`, `report` and `index` read it.
     standardize

@@ -66,7 +66,7 @@ def is_empty(cell: Any) -> bool:
     return is_missing(cell) or (isinstance(cell, str) and cell in MISSING)
 
 
-def numbers_in(column: Sequence[Any]) -> NDArray[np.float64] | None:
+def numbers_in(column: Sequence[Any] | NDArray[Any]) -> NDArray[np.float64] | None:
     """Return a column (n,) of numbers, or of true and false, else None. An empty cell is a missing number."""
     if isinstance(column, np.ndarray) and column.dtype != object:
         return column

@@ -14,6 +14,7 @@ import numpy as np
 from ..io.formats import ARCHIVES, TABLES, accepted, has_columns, is_table, reader_called, reader_of
 from ..io.uris import is_database, shown
 from ..labels import spelled_alike
+from ..numerics.types import Bools
 from ..quoting import PATH, count_of, quoted
 from .class_labels import ClassLabels, levels_in
 from .dataset import (
@@ -224,7 +225,21 @@ def _split_by_rows(items: Dataset, share: float | None, seed: int) -> Task:
         how_split += f"; validation {items.kind}s drawn from the training in the same way"
     elif validation > 0:
         how_split += f"; no validation {items.kind}s, because the classes have too few {items.kind}s"
+    how_split += _divided_groups(items, held)
     return _assemble(items.name, train, validation_items, items.subset(held), None, how_split)
+
+
+def _divided_groups(items: Dataset, held: Bools) -> str:
+    """Return the end of a line on groups that have items on both sides of a split; "" if there are none."""
+    if items.groups is None:
+        return ""
+    tested = np.unique(items.groups[held])
+    divided = int(np.isin(tested, items.groups[~held]).sum())
+    if not divided:
+        return ""
+    verb = "is" if divided == 1 else "are"
+    of = f"{divided} of {count_of(len(tested), 'group')} in the test"
+    return f"; {of} {verb} also in the training, so that the scores are not those of new groups"
 
 
 def _split_at_random(items: Dataset, validation: float, seed: int) -> Task:

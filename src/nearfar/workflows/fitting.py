@@ -13,11 +13,11 @@ import numpy as np
 
 from ..catalog import BY_NAME, missing
 from ..data import Task, open_task
-from ..data.checks.columns import scale_warning
-from ..data.checks.inspection import few_test_classes
-from ..data.checks.training_items import marks_of
+from ..data.checks.columns import remarks_on_row_numbers, scale_warning
+from ..data.checks.inspection import few_test_classes, remark_on_leaks
+from ..data.checks.training_items import among, marks_of
 from ..data.dataset import check_seed
-from ..data.items import flat_rows, left_out
+from ..data.items import flat_rows
 from ..data.located import Named, local_source
 from ..data.open import open_source, open_whole
 from ..data.table_columns import TableColumns
@@ -106,7 +106,8 @@ def fit(
     learner.distance_of_rows_ = distance_of_rows(data, task.train, X, standardize=standardize)
     choice = set_distance(learner, distance)
     learner.save(out)
-    marks_of(task.train, task.validation, final=final).add_to(out)
+    marks = marks_of(task.train, task.validation, final=final)
+    marks.add_to(out)
     about = f"{task.protocol}{reconstruction(learner, task.train, 'training items')}{choice_of(learner)} {choice}"
     about += lines_on(encoder)
     if final:
@@ -122,6 +123,8 @@ def fit(
         )
     scored = score_learner(learner, task.test, task.gallery, scale, form)
     remarks = [few_test_classes(int(np.count_nonzero(task.test.class_counts)), task.test.kind, task.protocol)]
+    remarks += remarks_on_row_numbers(opened.train)
+    remarks.append(remark_on_leaks(int(among(marks, task.test).sum()), task.test.kind))
     if is_linear(learner) and not standardize:
         remarks.append(scale_warning(task.train))
     listed = [f"- {remark}" for remark in remarks if remark]
@@ -154,7 +157,10 @@ def choice_of(learner: Any) -> str:
         return ""
     means = {name: float(np.mean(scores)) for name, scores in learner.fold_scores_.items() if scores}
     shown = ", ".join(f"{name} {mean:.3f}" for name, mean in sorted(means.items(), key=lambda one: -one[1]))
-    return f" {type(learner).__name__} chose {learner.chosen_} by accuracy in held-out folds: {shown}."
+    how = learner.chosen_by_
+    if learner.hold_out == "classes" and "rows" in how:
+        how += ", as there are too few classes to hold any out"
+    return f" {type(learner).__name__} chose {learner.chosen_} by {how}: {shown}."
 
 
 def lines_on(encoder: TableEncoder | None) -> str:
@@ -246,7 +252,8 @@ def halves(
     order = order[np.argsort(items.labels[order], kind="stable")]
     what = f"{items.name}: {len(items):,} {items.kind}s of {len(items.classes)} classes, too few to hold any out"
     how = f"one half of each class is for learning, the other for the test (seed {seed})"
-    protocol = f"{what}; {how}{left_out(items)}."
+    notes = "".join(f"; {note}" for note in items.notes)
+    protocol = f"{what}; {how}{notes}."
     learned, tested = (items.subset(np.sort(half)) for half in (order[::2], order[1::2]))
     return Task(name=items.name, train=learned, validation=None, test=tested, gallery=None, protocol=protocol)
 

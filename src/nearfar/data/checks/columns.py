@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ...quoting import count_of
+from ..cells import numbers_in
 from ..dataset import Dataset, Task, some
 
 UNEVEN_SCALES = 100.0  # ratio of two standard deviations above which the smaller feature has almost no influence
@@ -51,14 +52,14 @@ def remarks_on_embeddings(rows: Dataset) -> Iterator[str]:
             "from the table, and put the names of rows into a column `name`."
         )
     else:
-        yield from _numbering(rows)
+        yield from remarks_on_row_numbers(rows)
 
 
 def remarks_on_columns(rows: Dataset) -> Iterator[str]:
     """Yield remarks on the columns of rows."""
     if rows.array is None or rows.kind != "row" or rows.texts is not None:
         return
-    yield from _numbering(rows)
+    yield from remarks_on_row_numbers(rows)
     spread = rows.array.std(axis=0, dtype=np.float64)
     flat = np.flatnonzero(spread == 0)
     if len(flat):
@@ -69,10 +70,16 @@ def remarks_on_columns(rows: Dataset) -> Iterator[str]:
         yield warning
 
 
-def _numbering(rows: Dataset) -> Iterator[str]:
-    assert rows.array is not None
-    for at, name in enumerate(rows.columns):
-        if name.lower() in ROW_NUMBER_NAMES and (rows.array[:, at] == np.round(rows.array[:, at])).all():
+def remarks_on_row_numbers(rows: Dataset) -> Iterator[str]:
+    """Yield remarks on columns of row numbers, which tell the class in a table that is sorted by it."""
+    if rows.cells is not None:
+        columns = {name: numbers_in(cells) for name, cells in rows.cells.columns.items()}
+    elif rows.array is not None and rows.columns:
+        columns = dict(zip(rows.columns, rows.array.T, strict=True))
+    else:
+        return
+    for name, values in columns.items():
+        if values is not None and name.lower() in ROW_NUMBER_NAMES and (values == np.round(values)).all():
             yield f"The column {name!r} seems to number the rows, but is used as a feature: remove it from the table."
 
 

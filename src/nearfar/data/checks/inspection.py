@@ -385,6 +385,14 @@ def leaks(items: Sequence[Item]) -> list[Item]:
     return tested if len(tested) < len(items) else []
 
 
+def remark_on_leaks(count: int, kind: str, examples: str = "") -> str:
+    """Return a remark on test items that are also in the training; "" if there are none."""
+    if count == 0:
+        return ""
+    verb = "is" if count == 1 else "are"
+    return f"{count_of(count, f'test {kind}')} {verb} also in training{examples}: scores will be too high."
+
+
 def remarks_on_items(found: Inspection) -> Iterator[str]:
     """Yield remarks on single items."""
     if found.bad:
@@ -393,11 +401,7 @@ def remarks_on_items(found: Inspection) -> Iterator[str]:
             "at the first, unless --skip-bad leaves them out."
         )
     if found.leaked:
-        verb = "is" if len(found.leaked) == 1 else "are"
-        yield (
-            f"{count_of(len(found.leaked), f'test {found.kind}')} {verb} also in training "
-            f"({some(found.leaked, EXAMPLES)}): scores will be too high."
-        )
+        yield remark_on_leaks(len(found.leaked), found.kind, f" ({some(found.leaked, EXAMPLES)})")
     if found.conflicts:
         verb = "has" if len(found.conflicts) == 1 else "have"
         yield (

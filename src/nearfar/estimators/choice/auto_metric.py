@@ -2,14 +2,16 @@
 
     chosen = argmax_l mean_f s_lf,   if mean_f (s_lf - s_0f) > sd_f (s_lf - s_0f) / sqrt(F),   else 0
 
-s_lf is the k-nearest-neighbor accuracy in fold f of learner l, fitted to what the fold leaves, F the number of folds,
-and 0 the Euclidean distance of standardized columns.
+s_lf is the score in fold f of learner l, fitted to what the fold leaves, F the number of folds, and 0 the Euclidean
+distance. Held-out rows of known classes score the accuracy of their k nearest neighbors among the others; those of
+held-out classes, which search each other, MAP@R.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
+from inspect import signature
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +19,8 @@ import numpy as np
 import nearfar
 
 from ...catalog import BY_NAME
+from ...evaluation import map_at_r
+from ...expressions import Call, parse, plain, settings_of
 from ...neighbors import nearest
 from ...numerics import checks, constraints
 from ...numerics.optimize import Solution
@@ -26,41 +30,46 @@ from ..base import FromLabels, Mahalanobis, Workspace
 
 EUCLIDEAN = "Euclidean"
 CANDIDATES = ("CovarianceMetric", "DiscriminantWhitening", "LFDA", "GMML", "LMNN", "NCA")
+FOR_NEW_CLASSES = (*CANDIDATES, "GMML(t=0.1)")
+OF_FEW_CLASSES = ("DiscriminantWhitening", "GMML(t=0.1)")
+"""Learners that seldom do harm to classes to come, where only rows of the known ones can choose."""
 HELD_OUT = ("rows", "classes")
 HALVES_DRAWN = 5  # of the classes; each half is held out once
+TIE = 1e-6  # relative: the mean of a gain in one fold only is its standard error, up to rounding
 MOST_FEATURES = 4096  # above it, a (d, d) matrix of each learner takes too long
 FEWEST_CHOOSING_CLASSES = 4  # two to learn from, and two to score
 
 
 class Fold(NamedTuple):
-    """Numbers of the rows to learn from, and of those to score, which search the former, or else each other."""
+    """Numbers of the rows to learn from, and of those to score."""
 
     train: Ints
     test: Ints
-    among_test: bool
 
 
 class AutoMetric(FromLabels, Mahalanobis):
     """Choose among linear learners and the plain Euclidean distance by nested folds, and fit the one that is chosen.
 
-    Columns are standardized first. Every learner is fitted to the rows that a fold leaves, and scored by the accuracy
-    of nearest neighbors on the rows of the fold. The best one is taken if it is better than the Euclidean distance of
-    the standardized columns by more than the standard error over the folds.
+    Columns are standardized first. Every learner is fitted to the rows that a fold leaves, and scored on the rows of
+    the fold: by the accuracy of nearest neighbors, or by MAP@R if the fold holds out classes. The best one is taken if
+    it is better than the Euclidean distance of the standardized columns by more than the standard error over the folds.
 
     Parameters
     ----------
-    learners : sequence of str
-        Names of linear learners to choose from, which have their default settings.
+    learners : sequence of str, optional
+        Linear learners to choose from, perhaps with settings, such as "GMML(t=0.1)". By default, `CANDIDATES` of
+        this module, with "GMML(t=0.1)" if classes are held out.
     n_neighbors : int
-        Number of neighbors that vote, at least 1.
+        Number of neighbors that vote where rows are held out, at least 1.
     n_folds : int
         Number of folds, at least 2. Each class is spread over them.
     n_repeats : int
         Number of times that folds are drawn, at least 1.
     hold_out : {"rows", "classes"}
         Whether a fold consists of rows of every class, or of whole classes, for data to which new classes will come. In
-        the latter case, halves of the classes are held out, and the rows of a fold search each other. Fewer than four
-        classes are held out by rows.
+        the latter case, halves of the classes are held out, the rows of a fold search each other, and their score is
+        MAP@R. Of fewer than four classes, rows are held out, and by default only learners are compared that seldom do
+        harm to new classes.
     max_rows : int
         Largest number of rows that choose. The learner that is chosen is fitted to all rows.
     random_state : int, RandomState, Generator or None
@@ -69,9 +78,11 @@ class AutoMetric(FromLabels, Mahalanobis):
     Attributes
     ----------
     chosen_ : str
-        Name of the learner that was chosen, or "Euclidean".
+        The learner that was chosen, as it is given, or "Euclidean".
+    chosen_by_ : str
+        What the scores are: "accuracy on held-out rows" or "MAP@R on held-out classes".
     fold_scores_ : dict
-        Accuracy in each fold, by the name of the learner.
+        Score in each fold, by the learner.
     components_ : ndarray of shape (k, d)
         Linear map of the metric, of the columns as they are given.
 
@@ -93,7 +104,7 @@ class AutoMetric(FromLabels, Mahalanobis):
 
     def __init__(
         self,
-        learners: Sequence[str] = CANDIDATES,
+        learners: Sequence[str] | None = None,
         *,
         n_neighbors: int = 3,
         n_folds: int = 5,
@@ -117,53 +128,72 @@ class AutoMetric(FromLabels, Mahalanobis):
         checks.one_of(HELD_OUT, hold_out=self.hold_out)
         if X.shape[1] > MOST_FEATURES:
             raise ValueError(f"X has {X.shape[1]} features; AutoMetric compares up to {MOST_FEATURES}: name a learner")
-        for name in self.learners:
-            _made(name)
         known = labels >= 0
+        codes = labels[known]
+        by_classes = self.hold_out == "classes" and codes.max() + 1 >= FEWEST_CHOOSING_CLASSES
+        learners = self._candidates(by_classes=by_classes)
+        for text in learners:
+            _made(text)
         mean, scale = standard(X[known])
         rows = (X[known] - mean) / scale
-        codes = labels[known]
-        scores = self._scores(rows, codes)
-        name = chosen(scores)
+        scores = self._scores(rows, codes, learners, by_classes=by_classes)
+        best = chosen(scores)
         components = np.eye(X.shape[1])
-        if name != EUCLIDEAN:
-            components = _made(name).fit(rows, codes).components_
-        about = {"chosen": name, "fold_scores": {one: list(values) for one, values in scores.items()}}
+        if best != EUCLIDEAN:
+            components = _made(best).fit(rows, codes).components_
+        about = {
+            "chosen": best,
+            "chosen_by": "MAP@R on held-out classes" if by_classes else "accuracy on held-out rows",
+            "fold_scores": {one: list(values) for one, values in scores.items()},
+        }
         return Solution(components / scale, attributes=about)
 
-    def _scores(self, rows: Array, labels: Ints) -> dict[str, list[float]]:
-        """Return the accuracy of each candidate in every fold; candidates that cannot be fitted are left out."""
+    def _candidates(self, *, by_classes: bool) -> tuple[str, ...]:
+        """Return the learners to choose from."""
+        if self.learners is not None:
+            return tuple(self.learners)
+        if self.hold_out == "rows":
+            return CANDIDATES
+        return FOR_NEW_CLASSES if by_classes else OF_FEW_CLASSES
+
+    def _scores(
+        self, rows: Array, labels: Ints, learners: Sequence[str], *, by_classes: bool
+    ) -> dict[str, list[float]]:
+        """Return the score of each candidate in every fold; candidates that cannot be fitted are left out."""
         rng = constraints.generator(self.random_state)
         kept = sampled(labels, self.max_rows, rng)
         rows = rows[kept]
         labels = labels[kept]
-        folds = list(self._folds(labels, rng))
-        found = {EUCLIDEAN: [accuracy(rows, labels, fold, self.n_neighbors) for fold in folds]}
-        for name in self.learners:
-            found[name] = []
+        folds = list(halves_of_classes(labels, rng) if by_classes else self._folds(labels, rng))
+
+        def score(Z: Array, fold: Fold) -> float:
+            if by_classes:
+                return map_at_r(Z[fold.test], labels[fold.test], distance="euclidean")
+            return accuracy(Z, labels, fold, self.n_neighbors)
+
+        found = {EUCLIDEAN: [score(rows, fold) for fold in folds]}
+        for text in learners:
+            found[text] = []
             for fold in folds:
                 try:
                     with warnings.catch_warnings():
                         warnings.simplefilter("ignore")  # the fit to all rows warns
-                        Z = _made(name).fit(rows[fold.train], labels[fold.train]).transform(rows)
+                        Z = _made(text).fit(rows[fold.train], labels[fold.train]).transform(rows)
                 except (ValueError, ArithmeticError):
-                    del found[name]
+                    del found[text]
                     break
-                found[name].append(accuracy(Z, labels, fold, self.n_neighbors))
+                found[text].append(score(Z, fold))
         return found
 
     def _folds(self, labels: Ints, rng: np.random.Generator) -> Iterator[Fold]:
-        """Yield the folds in which all candidates are scored."""
-        if self.hold_out == "classes" and labels.max() + 1 >= FEWEST_CHOOSING_CLASSES:
-            yield from halves_of_classes(labels, rng)
-            return
+        """Yield the folds of rows in which all candidates are scored."""
         for _ in range(self.n_repeats):
             fold_of = spread(labels, self.n_folds, rng)
             for fold in range(self.n_folds):
                 test = np.flatnonzero(fold_of == fold)
                 train = np.flatnonzero(fold_of != fold)
                 if len(test) and len(np.unique(labels[train])) > 1:
-                    yield Fold(train, test, among_test=False)
+                    yield Fold(train, test)
 
 
 def chosen(scores: dict[str, list[float]]) -> str:
@@ -180,19 +210,18 @@ def chosen(scores: dict[str, list[float]]) -> str:
     if len(gains) < 2:
         return EUCLIDEAN
     error = float(gains.std(ddof=1)) / len(gains) ** 0.5
-    return best if gains.mean() > error else EUCLIDEAN
+    return best if gains.mean() > (1 + TIE) * error else EUCLIDEAN
 
 
 def accuracy(Z: Array, labels: Ints, fold: Fold, k: int) -> float:
     """Return the share of the rows to score that most of their k nearest rows agree with; the nearest ones win ties."""
     queries = Z[fold.test]
-    searched = fold.test if fold.among_test else fold.train
-    k = min(k, len(searched) - fold.among_test)
-    _, found = nearest.nearest(queries, Z[searched], k, exclude_self=fold.among_test)
+    k = min(k, len(fold.train))
+    _, found = nearest.nearest(queries, Z[fold.train], k)
     votes = np.zeros((len(queries), int(labels.max()) + 1))
     for place in range(k):
         # a vote is worth a little more the nearer it is
-        np.add.at(votes, (np.arange(len(queries)), labels[searched][found[:, place]]), 1 + (k - place) / (k + 1) ** 2)
+        np.add.at(votes, (np.arange(len(queries)), labels[fold.train][found[:, place]]), 1 + (k - place) / (k + 1) ** 2)
     return float(np.mean(votes.argmax(axis=1) == labels[fold.test]))
 
 
@@ -214,8 +243,8 @@ def halves_of_classes(labels: Ints, rng: np.random.Generator) -> Iterator[Fold]:
         for held in (first, ~first):
             test = np.flatnonzero(held)
             train = np.flatnonzero(~held)
-            if len(test) > 1 and np.bincount(labels[train]).max() > 1:
-                yield Fold(train, test, among_test=True)
+            if np.bincount(labels[test]).max() > 1 and np.bincount(labels[train]).max() > 1:
+                yield Fold(train, test)
 
 
 def sampled(labels: Ints, most: int, rng: np.random.Generator) -> Ints:
@@ -227,10 +256,13 @@ def sampled(labels: Ints, most: int, rng: np.random.Generator) -> Ints:
     return np.flatnonzero(fold == 0)
 
 
-def _made(name: str) -> Any:
-    """Return a linear learner of the catalog with its default settings."""
-    method = BY_NAME.get(name)
-    kind: Any = getattr(nearfar, name) if method is not None and method.kind == "learner" else AutoMetric
-    if kind is AutoMetric or not issubclass(kind, Mahalanobis) or kind._matrices:
-        raise ValueError(f"learners must be names of linear learners, such as {CANDIDATES}; got {name!r}")
-    return kind()
+def _made(text: str) -> Any:
+    """Return a linear learner of the catalog with the settings of a text."""
+    expected = f"learners must be linear learners of the catalog, such as {CANDIDATES}"
+    call = parse(text, expected)
+    if isinstance(call, Call):
+        method = BY_NAME.get(call.name)
+        kind: Any = getattr(nearfar, call.name) if method is not None and method.kind == "learner" else AutoMetric
+        if kind is not AutoMetric and issubclass(kind, Mahalanobis) and not kind._matrices:
+            return kind(**settings_of(call, signature(kind).parameters, plain))
+    raise ValueError(f"{expected}; got {text!r}")
