@@ -28,10 +28,10 @@ from nearfar.train.rungs.ladder import (
     _protocol,
     affordable_splits,
     config_for,
-    few_photos_config,
     held_out_classes,
     last_worthwhile_rung,
     mean_and_half,
+    on_all_classes,
     with_forms,
 )
 from nearfar.train.rungs.last_stage import split_off
@@ -546,12 +546,17 @@ def test_an_estimate_of_the_time_mentions_the_table(large_photos, weights, capsy
     assert "--ladder" not in out
 
 
-@pytest.mark.parametrize(("few", "last"), [(1000, "full"), (28, "last-stage")])
-def test_the_table_of_a_pretrained_trunk_is_the_same_again(few, last, large_photos, weights, monkeypatch):
-    monkeypatch.setattr(rungs, "FEW_PHOTOS", few)
+@pytest.mark.parametrize(("last_stage", "last"), [(False, "full"), (True, "last-stage")])
+def test_the_table_of_a_pretrained_trunk_is_the_same_again(last_stage, last, large_photos, weights, monkeypatch):
     monkeypatch.setattr(rungs, "UNTRAINED_SPLITS", 2)
     config = TrainConfig.of(
-        data=str(large_photos), trunk="timm:test_resnet", pretrained=weights, device="cpu", batch_size=8, epochs=1
+        data=str(large_photos),
+        trunk="timm:test_resnet",
+        pretrained=str(weights),
+        last_stage=last_stage,
+        device="cpu",
+        batch_size=8,
+        epochs=1,
     )
     found = ladder(config, splits=2)
     assert [row.name for row in found.rows][-1] == last
@@ -559,9 +564,36 @@ def test_the_table_of_a_pretrained_trunk_is_the_same_again(few, last, large_phot
     assert [row.map_at_r for row in again.rows] == [row.map_at_r for row in found.rows]
 
 
+@pytest.mark.parametrize(("few", "splits"), [(29, 5), (28, 3)])
+def test_all_weights_are_tried_on_any_number_of_photos(few, splits, large_photos, weights, monkeypatch):
+    monkeypatch.setattr(rungs, "FEW_PHOTOS", few)
+    monkeypatch.setattr(rungs, "UNTRAINED_SPLITS", 2)
+    config = TrainConfig.of(
+        data=str(large_photos), trunk="timm:test_resnet", pretrained=str(weights), device="cpu", batch_size=16
+    )
+    assert rungs.default_ladder(config).splits == splits
+    found = ladder(config, splits=2)
+    assert [row.name for row in found.rows] == ["raw", "frozen", "whitened", "head", "full"]
+    assert found.rows[-1].title == "all weights trained for 2 batches"
+
+
+def test_features_that_are_known_start_the_embedding_layer_as_the_training_does(large_photos, weights):
+    config = TrainConfig.of(
+        data=str(large_photos), trunk="timm:test_resnet", pretrained=str(weights), device="cpu", batch_size=16, lr=1e-12
+    )
+    plan = rungs._plan_of_ladder(config)
+    items = plan.task.train
+    whole = rungs.whole_config(plan.config, short=True)
+    held = held_out_classes(items, 1, 0)[0]
+    features = rungs.frozen_features(items, plan.config)
+    found = rungs._trained(whole, items, held, None, features=features)
+    assert_allclose(found, rungs._trained(whole, items, held, None), rtol=1e-4, atol=1e-5)
+    assert np.ptp(found[np.isin(items.labels, held)]) > 0
+
+
 @pytest.fixture
 def full_wins(monkeypatch):
-    """Make the ladder find that all weights of few photos are worth training."""
+    """Make the ladder find that all weights of photos are worth training."""
     rows = (rung("raw", 0.1, 0.2, 0.3), rung("frozen", 0.5, 0.6, 0.7), rung("full", 0.7, 0.75, 0.89))
     monkeypatch.setattr(climbing, "compare_rungs", lambda config, **how: Ladder("", rows, "full", ratio=0.5))
 
@@ -585,6 +617,36 @@ def test_few_photos_whose_ladder_ends_with_all_weights_train_on_all_classes(full
     )
     assert evaluate_run(made, clustering=False).kept == choice["sentence"]
     assert choice["sentence"] in html.unescape(report_run(made.folder).read_text())
+
+
+@pytest.mark.parametrize(
+    ("few", "most", "expected"),
+    [(29, 99, {"steps": 3, "validation": 0.0}), (28, 99, {"epochs": 4, "validation": 0.0}), (28, 27, {})],
+)
+def test_photos_are_trained_as_long_as_there_are_many(few, most, expected, large_photos, weights, monkeypatch):
+    """Few for some batches; more for the epochs of the recipe; those that the ladder saw a part of compare again."""
+    monkeypatch.setattr(rungs, "FEW_PHOTOS", few)
+    monkeypatch.setattr(rungs, "MAX_ITEMS", most)
+    config = TrainConfig.of(data=str(large_photos), trunk="timm:test_resnet", pretrained=str(weights), device="cpu")
+    found = on_all_classes(config)
+    added = set(found.given) - set(config.given)
+    assert {name: getattr(found, name) for name in added & {"steps", "epochs", "validation"}} == expected
+
+
+def test_more_photos_whose_ladder_ends_with_all_weights_train_on_all_classes_too(
+    full_wins, large_photos, weights, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(rungs, "FEW_PHOTOS", 28)
+    config = TrainConfig.of(
+        data=str(large_photos), trunk="timm:test_resnet", pretrained=str(weights), device="cpu", batch_size=16
+    )
+    made = climb(config, tmp_path / "run", progress=False)
+    assert made.step == 4 * 2  # epochs of two batches each
+    assert made.task.validation is None
+    choice = json.loads((made.folder / "choice.json").read_text())
+    assert choice["sentence"].endswith(
+        "Then it was trained for 8 batches on all training classes, also those that the ladder held out."
+    )
 
 
 def test_few_photos_have_the_ladder_within_their_minutes(large_photos, weights, tmp_path, monkeypatch):
@@ -626,7 +688,7 @@ def test_few_photos_are_trained_at_the_size_that_the_ladder_compared(large_photo
 @pytest.mark.parametrize("given", [{"steps": 2}, {"validation": 0.4}, {"metric": "auto"}])
 def test_few_photos_keep_the_settings_of_length_and_validation_that_were_given(given):
     config = TrainConfig.of(data="photos", trunk="timm:test_resnet", pretrained=True, **given)
-    assert few_photos_config(config) == config
+    assert on_all_classes(config) == config
 
 
 @pytest.mark.slow

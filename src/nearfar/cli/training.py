@@ -80,16 +80,16 @@ def train(
         Number of training processes, one per accelerator.
     ladder
         Before training, print a table of scores on classes held out of the training classes: raw pixels or rows, the
-        features of a pretrained trunk, a closed form on them, a linear layer on them and, for images, the last stage of
-        the trunk, or all weights for a few batches where there are fewer than 1,000 images; full also trains all
-        weights for every split with the other settings. The table is kept in the run. By default yes for images
-        or texts of at least six training classes with a pretrained trunk, unless --rung or --recipe is given.
+        features of a pretrained trunk, a closed form on them, a linear layer on them and, for images, all weights
+        trained for a few batches; full trains the last stage of the trunk instead, and all weights for every split with
+        the other settings. The table is kept in the run. By default yes for images of at least six training classes
+        with a pretrained trunk, unless --rung or --recipe is given.
     rung
         The rung of that table to train: auto takes the one that the table recommends; frozen and whitened train
         nothing, and whitened adds the closed form that the training classes choose; head trains a linear layer on the
         frozen trunk; last-stage trains only the last layers; full trains with the other settings. By default auto after
-        --ladder full or a table printed by default, otherwise full. Where the table recommends all weights of fewer
-        than 1,000 images, these are trained for a few batches on all training classes.
+        --ladder full or a table printed by default, otherwise full. Where the table recommends all weights after a
+        few batches, of at most 3,000 images, these are trained on all training classes.
     """
     limit = None if minutes is None else time_limit(minutes, ladder, resume=resume, devices=devices)
     if devices != 1 and "LOCAL_RANK" not in os.environ:

@@ -23,7 +23,7 @@ from .ladder import (
     Ladder,
     config_for,
     default_ladder,
-    few_photos_config,
+    on_all_classes,
     write_ladder,
     write_ladder_choice,
 )
@@ -71,10 +71,11 @@ def climb(
         itself.
     rung : {"auto", "frozen", "whitened", "head", "last-stage", "full"}, optional
         Rung to train. "auto" takes the one that the ladder recommends, and is the default if the rungs are compared by
-        default or with "full"; otherwise the default is "full". Where the ladder recommends all weights of fewer than a
-        thousand photos, they are trained for a few batches on all training classes, also those that it held out, unless
-        settings of the length or of the validation are given. The ladder is then the choice that the run keeps. If
-        there is no time left for these batches, the run keeps a closed form.
+        default or with "full"; otherwise the default is "full". Where the ladder recommends all weights, and there are
+        at most 3,000 photos, they are trained on all training classes, also those that it held out: fewer than a
+        thousand photos for a few batches, and more for the epochs of the config. Settings of the length or of the
+        validation that are given are followed instead. The ladder is then the choice that the run keeps. If there is no
+        time left for these batches, the run keeps a closed form.
     minutes : float, optional
         Time for all, as for `train`.
     progress : bool
@@ -122,7 +123,7 @@ def climb(
         is_chosen = found is not None and name == found.worth
         short = is_chosen and name == "full" and ladder != "full"
         if short:
-            settings = few_photos_config(settings, timed=limit is not None)
+            settings = on_all_classes(settings, timed=limit is not None)
         if name in UNTRAINED:
             if limit is not None:
                 settings = plan_untrained(settings, limit)
@@ -143,7 +144,7 @@ def climb(
 def _write_choice(found: Ladder, run: Run, *, short: bool) -> None:
     """Write the choice of the ladder into a run that keeps it without another comparison.
 
-    That is a rung that trains nothing, or a `short` training on few photos.
+    That is a rung that trains nothing, or all weights of photos, which were tried in a `short` training.
     """
     folder = RunFolder(run.folder)
     if found.worth in UNTRAINED:

@@ -1,13 +1,13 @@
 """The ladder: scores of the rungs from raw inputs to a trained network, on classes held out of the training classes.
 
-    photos   raw pixels -> frozen features -> a closed form on them -> a linear layer on them -> the last stage trained,
-             or, of few photos, all weights trained for a few batches
+    photos   raw pixels -> frozen features -> a closed form on them -> a linear layer on them -> all weights trained for
+             a few batches
     texts    frozen features -> a closed form on them -> a linear layer on them
     rows     raw rows -> a closed form on them -> a linear layer on them
     images without a pretrained trunk    raw pixels -> a closed form on them
 
-and at the end, if that is requested, all weights trained. Every rung costs more than the one before; the table shows
-which one is worth its cost.
+and at the end, if that is requested, the last stage of a trunk and all weights trained with the settings of the config.
+Every rung costs more than the one before; the table shows which one is worth its cost.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ MAX_WORK = 1e12  # maximum number of multiplications for these splits: about hal
 HEAD_STEPS = 150  # number of batches; a linear layer on cached features trains in seconds
 STAGE_STEPS = 40  # number of batches; the last stage on cached activations takes ten seconds on a CPU
 TRAINED_SPLITS = 5  # of the classes, for the rungs that train
-FEW_SPLITS = 3  # the same if many photos are compared by default, which takes about a minute
-FEW_PHOTOS = 1000  # number of training photos below which all weights are trained instead of the last stage
-TRIED_BATCHES = 4  # of a training of all weights on few photos
-FINAL_BATCHES = 8  # of the same on all training classes, which are more
-MAX_ITEMS = 3000  # maximum number of items, so that the table takes less than a minute
+FEW_SPLITS = 3  # the same if many photos are compared by default, which takes a minute or a few
+FEW_PHOTOS = 1000  # number of training photos below which there are more splits, and fewer batches after them
+TRIED_BATCHES = 4  # of a training of all weights on photos
+FINAL_BATCHES = 8  # of the same on all training classes, which are more, for few photos
+MAX_ITEMS = 3000  # maximum number of items, so that the table takes a few minutes at most
 TIMED_ITEMS = 48  # number of items that are read and embedded first where the time is limited
 FEATURES_SHARE = 0.4  # share of a limited time for reading all items and for their features
 SECONDS_OF_READING = 0.003
@@ -305,8 +305,8 @@ def ladder(
     """Compare the rungs from raw inputs to a fine-tuned network, on classes held out of the training classes.
 
     The test classes are not used. Every split holds out a third of the training classes; closed forms are chosen by and
-    fitted to the others, and layers are trained on these. Of fewer than a thousand photos, all weights are trained for
-    a few batches instead of the last stage, which takes as long and learns less.
+    fitted to the others, and layers are trained on these. All weights of a trunk of photos are trained for a few
+    batches, which takes about as long as its last stage alone for more of them, and learns more.
 
     Parameters
     ----------
@@ -355,14 +355,23 @@ def ladder(
         plan = _plan_of_ladder(config, start)
         train = plan.task.train
         config = plan.config
-        few = is_of_few_photos(plan)
-        whole = whole_config(config, few=few and not full) if full or few else None
+        tries_all = trains_all_weights(plan)
+        whole = whole_config(config, short=tries_all and not full) if full or tries_all else None
         items = _items(train, config.seed)
         if limit is not None:
             items = _items_in_time(items, config, start, limit)
         held = held_out_classes(items, max(splits, untrained_splits), config.seed)
         rungs, weights = _rungs(
-            items, held, splits, config, start, whole, announce, ExpectedWork(on_progress), limit, stage=full or not few
+            items,
+            held,
+            splits,
+            config,
+            start,
+            whole,
+            announce,
+            ExpectedWork(on_progress),
+            limit,
+            stage=full or not tries_all,
         )
         out = len(held[0])
         return Ladder(
@@ -402,31 +411,36 @@ def _items_in_time(items: Dataset, config: TrainConfig, start: Path | None, limi
     return items if count >= len(items) else seen_sample(items, count, config.seed, fewest=FEWEST_CLASSES)
 
 
-def is_of_few_photos(plan: Plan) -> bool:
-    """Return whether all weights of a pretrained trunk are trained for a few batches, instead of its last stage."""
-    trains_all = default_recipe(plan.config, plan.task) == "photos/finetune" and not plan.config.last_stage
-    return trains_all and len(plan.task.train) < FEW_PHOTOS
+def trains_all_weights(plan: Plan) -> bool:
+    """Return whether all weights of a pretrained trunk are trained on photos, for a few batches in the ladder."""
+    return default_recipe(plan.config, plan.task) == "photos/finetune" and not plan.config.last_stage
 
 
-def whole_config(config: TrainConfig, *, few: bool) -> TrainConfig:
-    """Return the settings that train all weights on some of the classes: of `few` photos, for a few batches."""
+def whole_config(config: TrainConfig, *, short: bool) -> TrainConfig:
+    """Return the settings that train all weights on some of the classes, if `short` for a few batches."""
     alone = {"validation": 0.0, "eval_every": 1_000_000, "patience": None, "metric": "none", "track": ()}
-    return config.replace(**alone, **({"steps": TRIED_BATCHES} if few else {}))
+    return config.replace(**alone, **({"steps": TRIED_BATCHES} if short else {}))
 
 
-def few_photos_config(config: TrainConfig, *, timed: bool = False) -> TrainConfig:
-    """Return the settings that train all weights on few photos: on all classes, because the ladder has compared.
+def on_all_classes(config: TrainConfig, *, timed: bool = False) -> TrainConfig:
+    """Return the settings that train all weights of photos on all classes, because the ladder has compared.
 
-    A config that sets how long it trains, or what it holds out, is as it was. A `timed` training keeps the size of the
-    images, too: smaller ones would fit into less time, but the ladder has not compared them.
+    Few photos are trained for a few batches, and more of them for the epochs of the config. More than `MAX_ITEMS`, of
+    which the ladder has compared only some, still hold classes out, which compare at the end. A config that sets how
+    long it trains, or what it holds out, is as it was.
+
+    A `timed` training keeps the size of the images: smaller ones would fit into less time, but the ladder has not
+    compared them.
     """
     if {"epochs", "steps", "validation", "patience", "metric"} & set(config.given):
         return config
-    sizes: dict[str, Any] = {}
-    if timed:
-        settled = settle(config).config
-        sizes = {"image_size": settled.image_size, "resize": settled.resize}
-    return config.replace(steps=FINAL_BATCHES, validation=0.0, eval_every=1_000_000, metric="none", **sizes)
+    plan = settle(config.replace(validation=0.0))
+    photos = len(plan.task.train)
+    if photos > MAX_ITEMS:
+        return config
+    length = {"steps": FINAL_BATCHES} if photos < FEW_PHOTOS else {"epochs": plan.config.epochs}
+    sizes = {"image_size": plan.config.image_size, "resize": plan.config.resize} if timed else {}
+    return config.replace(**length, **sizes, validation=0.0, eval_every=1_000_000, metric="none")
 
 
 def runs_ladder_by_default(config: TrainConfig) -> bool:
@@ -441,7 +455,7 @@ class DefaultLadder(NamedTuple):
     """Whether the ladder is run without being requested, a line if only the training data prevent it, and for how many.
 
     Of few photos, the rungs that train have as many splits as where the ladder is requested: with three, only a gain
-    that is nearly the same in all of them is larger than the half-width of its interval.
+    that is nearly the same in all of them is larger than the half-width of its interval. More photos take longer.
     """
 
     runs: bool
@@ -477,7 +491,7 @@ def default_ladder(config: TrainConfig) -> DefaultLadder:
         return DefaultLadder(False, f"{without} {why}.")
     if task.train.class_counts.max() < 2:
         return DefaultLadder(False, f"{without} no training class has two {items_of(task.train)}.")
-    return DefaultLadder(True, few=is_of_few_photos(plan))
+    return DefaultLadder(True, few=trains_all_weights(plan) and len(task.train) < FEW_PHOTOS)
 
 
 def held_out_classes(items: Dataset, splits: int, seed: int) -> list[Ints]:
@@ -642,7 +656,7 @@ def _trained_rungs(
 ) -> list[TrainedRung]:
     """Return the rungs that train: a linear layer, but not on raw pixels, the last stage if there is one, and all."""
     features, stage, _ = found
-    rungs = []
+    rungs: list[TrainedRung] = []
     if config.starts_pretrained or items.kind == "row":
         head = head_config(config)
         title = f"linear layer on {base}"
@@ -659,7 +673,8 @@ def _trained_rungs(
     if whole is not None:
         settings = whole
         title = "all weights trained" + (f" for {count_of(whole.steps, 'batch')}" if whole.steps else "")
-        rungs.append(TrainedRung("full", title, lambda out, seen: _trained(settings, items, out, start, seen)))
+        known = features if config.starts_pretrained else None
+        rungs.append(TrainedRung("full", title, lambda out, seen: _trained(settings, items, out, start, seen, known)))
     return rungs
 
 
@@ -697,7 +712,8 @@ def _expect_splits(
     work.expect("last-stage", splits * STAGE_STEPS, forward * config.batch_size)  # a half or less of the trunk
     if whole is not None:
         batches = whole.steps or whole.epochs * max(1, round((1 - HELD_OUT_CLASSES) * n / config.batch_size))
-        work.expect("full", splits * batches, 3 * forward * config.batch_size)
+        embedded = HELD_OUT_CLASSES * n / batches  # of the items of a split, at its end
+        work.expect("full", splits * batches, (3 * config.batch_size + embedded) * forward)
 
 
 class BatchCounter(Watcher):
@@ -939,13 +955,29 @@ def head_config(config: TrainConfig) -> TrainConfig:
 
 
 def _trained(
-    config: TrainConfig, items: Dataset, held: Ints, start: Path | None, watchers: Sequence[Watcher] = ()
+    config: TrainConfig,
+    items: Dataset,
+    held: Ints,
+    start: Path | None,
+    watchers: Sequence[Watcher] = (),
+    features: Dataset | None = None,
 ) -> Floats:
-    """Train on the classes that are not held out, and embed the others."""
-    train = items.subset(~np.isin(items.labels, held))
+    """Train on the classes that are not held out, and embed the others.
+
+    The embedding layer starts from a whitening of the `features` of all items, if they are given, instead of computing
+    them again.
+    """
+    learned = ~np.isin(items.labels, held)
+    train = items.subset(learned)
     task = Task(items.name, train, None, test=train, gallery=None, protocol=GIVEN)
+    known = None
+    if features is not None and config.embedding_start == "whitening":
+        known = features.subset(learned)
+        config = config.replace(embedding_start="random")
     with TemporaryDirectory(prefix="nearfar-") as path, Interrupts() as interrupts:
         loop = build(config, start, given=task)
+        if known is not None:
+            start_from_whitening(loop.trainable.embedder, all_rows(known), known.labels)
         TrainerInMemory(loop, RunFolder(path), interrupts, watchers=watchers).run()
         with loop.averages.in_place():
             return _embedded_held(loop.trainable.embedder, items, held, **sizes_of(loop.config))
