@@ -3,6 +3,7 @@
     python bench/sets.py spoken-digits free-spoken-digit-dataset -o spoken.csv
     python bench/sets.py emoji emoji-datasource-google emoji-datasource-twitter -o emoji.csv
     python bench/sets.py shops abt-buy -o shops.csv
+    python bench/sets.py pictures PokemonData -o pokemon.csv
 
 Nothing is downloaded. The folders are
 
@@ -11,6 +12,9 @@ Nothing is downloaded. The folders are
   an item of each; without flags and skin tones, which both draw alike, and families, which are alike in one of them
 - shops: a folder with Abt.csv, Buy.csv and abt_buy_perfectMapping.csv, or those of Amazon and Google products, from the
   database group of Leipzig; titles of the first shop are queries, the same products in the second one are documents
+- pictures: a folder with a folder of JPEG and PNG files for each class, and perhaps other files, such as PokemonData in
+  the repository sssstforest/Predict-Pokemon-With-Neural-Network, 150 figures from the web, and dataset/train in
+  hiroonwijekoon/pytorch-cnn-playing-cards-classifier, 53 playing cards
 
 Files are named by their paths from the folder of the table, which therefore has to be above them.
 """
@@ -77,6 +81,14 @@ def shops(folder: Path, _: Path) -> Lines:
             yield query, document
 
 
+def pictures(folder: Path, home: Path) -> Lines:
+    """Yield the pictures of each class folder, without files that are none."""
+    yield "path", "label"
+    for file in sorted(folder.glob("*/*")):
+        if file.suffix.lower() in (".jpg", ".jpeg", ".png"):
+            yield os.path.relpath(file, home), file.parent.name
+
+
 def rows_of(file: Path) -> Iterator[dict[str, str]]:
     """Yield the rows of a table in UTF-8, or in Latin 1 as some of them are."""
     content = file.read_bytes()
@@ -87,7 +99,12 @@ def rows_of(file: Path) -> Iterator[dict[str, str]]:
     yield from csv.DictReader(text.splitlines(keepends=True))
 
 
-SETS: dict[str, Callable[..., Lines]] = {"spoken-digits": spoken_digits, "emoji": emoji, "shops": shops}
+SETS: dict[str, Callable[..., Lines]] = {
+    "spoken-digits": spoken_digits,
+    "emoji": emoji,
+    "shops": shops,
+    "pictures": pictures,
+}
 
 if __name__ == "__main__":
     main()

@@ -91,6 +91,7 @@ def main() -> None:
     parser.add_argument("--label", default="category", help="column of classes in tables of texts without `label`")
     parser.add_argument("--photo-trunk", help='such as "timm:mobilenetv1_100"; default: what nearfar train chooses')
     parser.add_argument("--pretrained", default="true", help="true, or a file of weights, for --photo-trunk")
+    parser.add_argument("--image-size", type=int, help="of --photo-trunk; default: what nearfar train chooses")
     parser.add_argument("--text-trunk", help="such as transformers:FOLDER; without it, sets of texts are left out")
     parser.add_argument("--minutes", type=float, default=4.0, help="of the row of that name")
     parser.add_argument("--only", nargs="*", default=ROWS, choices=ROWS)
@@ -139,6 +140,8 @@ def prepared(source: str, settings: argparse.Namespace) -> Member | None:
     elif is_of_photographs(items) and settings.photo_trunk is not None:
         pretrained = True if settings.pretrained == "true" else settings.pretrained
         needed = {"trunk": settings.photo_trunk, "pretrained": pretrained}
+        if settings.image_size is not None:
+            needed |= {"image_size": settings.image_size}
     write = {"image": write_images, "sound": write_sounds}.get(items.kind, write_table)
     data = settings.out / "sets" / (f"{name}.csv" if write is write_table else name)
     if not data.exists():
