@@ -602,7 +602,9 @@ def test_few_photos_whose_ladder_ends_with_all_weights_train_on_all_classes(full
     config = TrainConfig.of(
         data=str(large_photos), trunk="timm:test_resnet", pretrained=str(weights), device="cpu", batch_size=16
     )
-    made = climb(config, tmp_path / "run", progress=False)
+    said = []
+    made = climb(config, tmp_path / "run", progress=False, on_choice=said.append)
+    assert said == ["all weights trained"]  # not for the batches of the ladder
     assert made.step == 3
     assert made.task.validation is None
     assert len(made.task.train.classes) == 7

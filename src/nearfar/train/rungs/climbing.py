@@ -35,6 +35,7 @@ RungName = Literal["auto", "frozen", "whitened", "head", "last-stage", "full"]
 LADDER_SHARE = 0.25  # of the time that is left, for the ladder
 FEW_SHARE = 0.6  # the same of few photos, for which a few batches follow
 BAR_UNITS = 1000  # of the bar of the ladder
+ALL_WEIGHTS = "all weights trained"
 
 
 def ignore(news: object) -> None:
@@ -191,7 +192,8 @@ def _compared(
         return found, rung
     name = "full" if found.worth == "raw" else found.worth
     if name not in UNTRAINED:
-        on_choice(next((row.title for row in found.rows if row.name == name), "all weights trained"))
+        titles = {row.name: row.title for row in found.rows} | {"full": ALL_WEIGHTS}  # which the ladder trained shorter
+        on_choice(titles[name])
     return found, name
 
 
