@@ -157,6 +157,36 @@ def test_attention_maps_see_normalized_images(timm):
     torch.testing.assert_close(embedder.feature_map(images), embedder.trunk.maps(2 * images - 1))
 
 
+def places_are_where_the_pixels_are(text: str, side: int, count: int) -> None:
+    """What is changed in one part of an image changes the descriptor of that part most, in each corner."""
+    torch.manual_seed(0)
+    trunk = make_trunk(text, (3, side, side), preprocessing=find_preprocessing(text))
+    embedder = Embedder(trunk, 5).eval()
+    image = torch.rand(1, 3, side, side)
+    with torch.no_grad():
+        places = embedder.places(image)
+        assert places.shape == (1, count, count, 5)
+        part = side // count
+        for row, column in ((0, count - 1), (count - 1, 0), (1, 2)):
+            changed = image.clone()
+            changed[:, :, row * part : (row + 1) * part, column * part : (column + 1) * part] = 0.5
+            difference = (embedder.places(changed) - places).norm(dim=3)[0]
+            assert divmod(int(difference.argmax()), count) == (row, column)
+
+
+@pytest.mark.parametrize(
+    ("name", "side", "count"), [("test_vit", 160, 10), ("test_vit3", 160, 10), ("test_resnet", 96, 3)]
+)
+def test_places_of_timm_are_where_the_pixels_are(timm, name, side, count):
+    places_are_where_the_pixels_are(f"timm:{name}", side, count)
+
+
+def test_places_of_several_resolutions_are_refused(timm):
+    embedder = Embedder(make_trunk("timm:crossvit_tiny_240(depth=((1, 1, 0),))", (3, 240, 240)), 5)
+    with pytest.raises(NotImplementedError, match="CrossVit has no map of images, and no patches"):
+        embedder.places(torch.rand(1, 3, 240, 240))
+
+
 @pytest.mark.parametrize(("text", "side"), [(VIT, 8), ("timm:deit_tiny_patch16_224(depth=1)", 64)])
 def test_images_too_small_or_of_another_size_are_one_line(timm, text, side):
     record = find_preprocessing(text)
@@ -404,6 +434,18 @@ def test_registers_are_no_patches(transformers):
         tokens = trunk.inner(images).last_hidden_state
         assert tokens.shape[1] == 1 + 3 + 4
         torch.testing.assert_close(trunk(images), tokens[:, 4:].mean(1))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("vit", "deit", "dinov2", "beit", "siglip_vision_model", "clip_vision_model"),
+        "dinov2_with_registers",
+    ],
+)
+def test_places_of_transformers_are_where_the_pixels_are(transformers, kind):
+    options = "hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32"
+    places_are_where_the_pixels_are(f"transformers:{kind}({options}, image_size=28, patch_size=7)", 28, 4)
 
 
 def test_a_folder_without_a_processor_needs_mean_and_std(transformers, tmp_path):

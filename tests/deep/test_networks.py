@@ -309,7 +309,31 @@ def test_trunks_of_tokens_have_no_feature_map(monkeypatch: pytest.MonkeyPatch) -
     trunk = make_trunk("own:tokens", (3, 8, 8))
     assert trunk.num_features == 3
     assert not Embedder(trunk, 2).has_feature_map
+    assert Embedder(trunk, 2).places(torch.rand(2, 3, 4, 4)).shape == (2, 4, 4, 2)
     assert Embedder(make_trunk("conv4", (1, 28, 28)), 2).has_feature_map
+
+
+class Whole(nn.Module):
+    """A trunk with features of the whole image, or of several resolutions in a list, as some transformers have."""
+
+    def __init__(self, resolutions: int) -> None:
+        super().__init__()
+        self.resolutions = resolutions
+
+    def maps(self, images: torch.Tensor) -> torch.Tensor | list[torch.Tensor]:
+        return [images] * self.resolutions if self.resolutions else self(images)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return images.mean((2, 3))
+
+
+@pytest.mark.parametrize("resolutions", [0, 2])
+def test_trunks_without_a_map_and_patches_have_no_places(monkeypatch: pytest.MonkeyPatch, resolutions: int) -> None:
+    own_module(monkeypatch, "own", whole=lambda shape: Whole(resolutions))
+    embedder = Embedder(make_trunk("own:whole", (3, 8, 8)), 2)
+    assert not embedder.has_feature_map
+    with pytest.raises(NotImplementedError, match=r"^Whole has no map of images, and no patches$"):
+        embedder.places(torch.rand(2, 3, 8, 8))
 
 
 def test_places_go_through_the_embedding_layer() -> None:

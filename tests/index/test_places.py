@@ -58,6 +58,21 @@ def test_the_first_hits_are_ranked_by_cosine_and_places(here, capsys, monkeypatc
     assert (code, len(out.splitlines())) == (0, 4), out
 
 
+def test_the_patches_of_a_vision_transformer_are_places(here, transformers):
+    options = "hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32"
+    trunk = f"transformers:vit({options}, image_size=32, patch_size=8)"
+    network = DeepMetric(trunk=trunk, embedding_dim=6, epochs=1, batch_size=10, random_state=0)
+    names = [f"photos/{number}.png" for number in range(10)]
+    pixels = np.stack([np.asarray(Image.open(name)) for name in names])
+    network.fit(pixels, np.arange(10) % 5).save("vit")
+    nearfar.index.Index(network.embed(names), names=names).save("vit.index")
+    assert network.embed(names, layer="places").shape == (10, 4, 4, 6)
+    with nearfar.index.open("vit.index") as store:
+        found = nearfar.index.search(store, "photos/3.png", k=2, rerank="places", run="vit")
+    assert found.hits.names[0, 0] == "photos/3.png"
+    assert found.hits.distances[0, 0] == pytest.approx(0, abs=1e-5)
+
+
 def test_what_has_no_places_is_refused(here, capsys, monkeypatch):
     rows = np.eye(4)
     np.savez("rows.npz", embeddings=rows, names=list("abcd"))

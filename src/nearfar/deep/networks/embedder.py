@@ -181,18 +181,19 @@ class Embedder(nn.Module):
         Raises
         ------
         NotImplementedError
-            If the trunk has neither, as one of rows, texts or sounds.
+            If the trunk has neither, as one of rows, texts or sounds, or its patches are no square.
         """
+        name = type(getattr(self.trunk, "inner", self.trunk)).__name__
         if images.ndim != 4 or not hasattr(self.trunk, "maps"):
-            raise NotImplementedError(f"{type(self.trunk).__name__} has no map of images, and no patches")
+            raise NotImplementedError(f"{name} has no map of images, and no patches")
         found = cast(Callable[[Tensor], Tensor], self.trunk.maps)(self.scale(as_channels(images, self.trunk)))
+        if getattr(found, "ndim", 0) not in (3, 4):  # features of the whole image, or of several resolutions
+            raise NotImplementedError(f"{name} has no map of images, and no patches")
         if found.ndim == 3:  # tokens (n, T, c), of which those before the patches are classes and registers
             patches = found[:, int(getattr(self.trunk, "prefix", 0)) :]
             side = isqrt(patches.shape[1])
             if side * side != patches.shape[1]:
-                raise NotImplementedError(
-                    f"{type(self.trunk).__name__} has {patches.shape[1]} patches, which are not a square"
-                )
+                raise NotImplementedError(f"{name} has {patches.shape[1]} patches, which are not a square")
             found = patches.unflatten(1, (side, side))
         else:
             found = found.permute(0, 2, 3, 1)

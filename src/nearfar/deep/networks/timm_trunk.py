@@ -41,7 +41,7 @@ class TimmTrunk(nn.Module):
         forward_features = cast(Callable[[Tensor], Tensor], self.inner.forward_features)
         features = forward_features(images)
         channels_last = str(getattr(self.inner, "output_fmt", "")).endswith("NHWC")
-        if features.ndim == 4 and channels_last:
+        if channels_last and features.ndim == 4:
             return features.permute(0, 3, 1, 2)
         return features
 

@@ -417,7 +417,7 @@ class Probed(nn.Module):
             self.in_channels = shape[0]
         with torch.no_grad():
             self.num_features = self.eval()(torch.zeros(2, *shape)).shape[1]
-            self.convolutional = getattr(module, "maps", module)(torch.zeros(2, *shape)).ndim == 4
+            self.convolutional = getattr(self.maps(torch.zeros(2, *shape)), "ndim", 0) == 4
         self.train()
 
     @property
@@ -425,10 +425,14 @@ class Probed(nn.Module):
         """The module whose state dict has the names of public weights."""
         return _inner(self.module)
 
+    @property
+    def prefix(self) -> int:
+        """Number of tokens before those of the patches."""
+        return int(getattr(self.module, "prefix", 0))
+
     def maps(self, images: Tensor) -> Tensor:
-        maps = getattr(self.module, "maps", self.module)(images)
-        if maps.ndim != 4:
-            raise TrunkError(f"{type(self.inner).__name__} has no convolutional feature map")
+        """Return the last map (n, C, H, W) or the last tokens (n, T, C), or else what the module returns."""
+        maps: Tensor = getattr(self.module, "maps", self.module)(images)
         return maps
 
     def forward(self, items: Tensor) -> Tensor:
