@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nearfar.data import DataError, DataNotFoundError, open_dataset, open_task
-from nearfar.data.decode import BadImageError, decode, fit, load
+from nearfar.data.decode import BadImageError, Resizing, decode, fit, load, part_that_fits
 from nearfar.data.items import as_items, open_items
 from nearfar.data.readers.arrays import read_npz
 from nearfar.data.readers.files import locate, open_files
@@ -194,6 +194,20 @@ def test_fit_is_square_and_keeps_values(shape):
     assert square.shape == (9, 9, shape[2])
     assert set(square.ravel().tolist()) == {93}
     assert fit(np.zeros(shape, np.uint8), 12, 8).shape == (8, 8, shape[2])
+
+
+@pytest.mark.parametrize("resizing", [None, Resizing("bicubic"), Resizing(squash=True)])
+@pytest.mark.parametrize(("width", "height"), [(120, 80), (80, 120), (200, 60)])
+def test_the_part_that_fits_is_what_is_kept(width, height, resizing):
+    left, top, right, bottom = part_that_fits(width, height, 40, 32, resizing)
+    across = np.broadcast_to(np.arange(width), (height, width))
+    down = np.broadcast_to(np.arange(height)[:, None], (height, width))
+    kept = fit(np.stack([across, down, down], axis=2).astype(np.uint8), 40, 32, resizing).astype(float)
+    # the middle of a pixel is half a pixel from its border
+    x = left + (np.arange(32) + 0.5) * (right - left) / 32 - 0.5
+    y = top + (np.arange(32) + 0.5) * (bottom - top) / 32 - 0.5
+    np.testing.assert_allclose(kept[16, 2:-2, 0], x[2:-2], atol=1)
+    np.testing.assert_allclose(kept[2:-2, 16, 1], y[2:-2], atol=1)
 
 
 def test_fit_cuts_the_middle():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nearfar.evaluation import local_scores, rerank_by_places
+from nearfar.evaluation import local_scores, matched_places, rerank_by_places
 
 
 def reference(a, b, tolerance):
@@ -38,6 +38,28 @@ def test_equals_plain_loops(tolerance, kind, monkeypatch):
     np.testing.assert_allclose(local_scores(a, b, candidates, tolerance=tolerance), expected, rtol=1e-5)
     monkeypatch.setattr("nearfar.evaluation.local_matches.BLOCK_CELLS", 1)  # a pair at a time
     np.testing.assert_allclose(local_scores(a, b, candidates, tolerance=tolerance), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("tolerance", [0, 1, 9])
+def test_matched_places_are_those_that_the_score_counts(tolerance):
+    rng = np.random.default_rng(0)
+    for _ in range(10):
+        a, b = rng.normal(size=(2, 3, 4, 5))
+        b[:, 1:] = a[:, :-1] + 0.5 * b[:, 1:]
+        a[0, 0] = 0
+        found = matched_places(a, b, tolerance=tolerance)
+        p = a[found.query[:, 0], found.query[:, 1]]
+        q = b[found.item[:, 0], found.item[:, 1]]
+        cosines = (p * q).sum(axis=1) / np.linalg.norm(p, axis=1) / np.linalg.norm(q, axis=1)
+        assert found.shape == (3, 4)
+        assert cosines.min() > 0
+        assert cosines.sum() / 12 == pytest.approx(local_scores([a], [b], [[0]], tolerance=tolerance)[0, 0])
+        assert len(np.unique(found.item, axis=0)) == len(np.unique(found.query, axis=0)) == len(cosines)
+        assert np.ptp(found.item - found.query, axis=0).max() <= 2 * tolerance
+    nothing = matched_places(np.zeros((2, 2, 3)), b[:2, :2, :3])
+    assert nothing.query.shape == nothing.item.shape == (0, 2)
+    with pytest.raises(ValueError, match=r"item: expected a map of \(3, 4, 5\) as the query, got \(2, 2, 3\)"):
+        matched_places(a, b[:2, :2, :3])
 
 
 def test_parts_that_moved_together_beat_parts_that_did_not():

@@ -1,5 +1,7 @@
 """Searches whose first hits are ranked again by the places of their images."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -56,6 +58,32 @@ def test_the_first_hits_are_ranked_by_cosine_and_places(here, capsys, monkeypatc
         capsys, monkeypatch, "search", "photos.index", "query.png", "--rerank", "places", "--where", "name > 'photos/7'"
     )
     assert (code, len(out.splitlines())) == (0, 4), out
+
+
+def test_the_page_outlines_what_matches(here, capsys, monkeypatch):
+    code, _, err = run(capsys, monkeypatch, "index", "model", "photos", "-o", "photos.index", "--overwrite")
+    assert code == 0, err
+    with nearfar.index.open("photos.index") as store:
+        found = nearfar.index.search(store, "photos", k=3, rerank="places(first=6)", exclude_self=True)
+        plain = nearfar.index.search(store, "query.png", k=3)
+    assert plain.matched is None
+    model = nearfar.load("model")
+    names = found.hits.names
+    for query, position in zip(np.repeat(range(10), 3), found.hits.positions.ravel(), strict=True):
+        matches = found.matched.of_hits[int(query), int(position)]
+        item = model.embed([str(found.hits.records.names[position])], layer="places")
+        score = local_scores(model.embed([f"photos/{query}.png"], layer="places"), item, [[0]])[0, 0]
+        assert (len(matches.query) > 0) == (score > 0)
+    assert names.shape == (10, 3)
+    assert found.matched.seen(64, 32) == (16, 0, 48, 32)  # the central square
+    for more, outlined in ((["--rerank", "places(first=6)"], True), ([], False)):
+        words = ["photos.index", "query.png", "-k", "3", "-o", "hits.html", "--overwrite", *more]
+        code, _, err = run(capsys, monkeypatch, "search", *words)
+        assert code == 0, err
+        page = Path("hits.html").read_text()
+        assert page.count(" of 16 places match</span>") == 3 * outlined
+        assert page.count('<svg class="places whole"') == 3 * outlined
+        assert page.count("data:image") == 4 + outlined  # the query once more, for all of its neighbors
 
 
 def test_the_patches_of_a_vision_transformer_are_places(here, transformers):

@@ -13,8 +13,10 @@ Image = pytest.importorskip("PIL.Image")
 from nearfar.data import images_from
 from nearfar.data.dataset import DataError
 from nearfar.data.items import NamedReader, names_from, open_items
+from nearfar.evaluation import PlaceMatches
 from nearfar.report import Items, search_page
 from nearfar.report import page as pages
+from nearfar.report.matching import outline
 from nearfar.report.search_page import Line, Near, write_search_page
 
 
@@ -43,6 +45,53 @@ def test_pictures_marks_and_text(tmp_path):
     assert "&lt;item 0&gt;" in page
     assert "dog &amp; co" in page
     assert not re.findall(r'(?:src|href)="(?!data:)', page)
+
+
+def whole(width, height):
+    return 0, 0, width, height
+
+
+def test_outlines_are_the_border_of_the_places():
+    rng = np.random.default_rng(0)
+    for shape in ((1, 1), (3, 4), (7, 7)):
+        cells = rng.random(shape) < 0.5
+        cells[0, 0] = True
+        path = outline(cells, whole, (10 * shape[1], 10 * shape[0]))
+        drawn = set()  # sides as (column, row, direction), each once
+        for x, y, direction, end in re.findall(r"M(\d+) (\d+)([HV])(\d+)", path):
+            start = int(x if direction == "H" else y)
+            for at in range(start, int(end), 10):
+                side = (at, int(y), "H") if direction == "H" else (int(x), at, "V")
+                assert side not in drawn
+                drawn.add(side)
+        expected = set()
+        for row, column in np.argwhere(cells).tolist():
+            sides = {(column, row, "H"), (column, row + 1, "H"), (column, row, "V"), (column + 1, row, "V")}
+            expected ^= {(10 * a, 10 * b, way) for a, b, way in sides}  # what two places share is inside
+        assert drawn == expected
+    assert outline(np.zeros((2, 2), bool), whole, (8, 8)) == outline(np.ones((2, 2), bool), whole, (0, 0)) == ""
+
+
+def test_matching_places_are_outlined_and_told_in_words(tmp_path):
+    matches = PlaceMatches((4, 4), np.array([[0, 1], [0, 2]]), np.array([[3, 0], [2, 1]]))
+    none = PlaceMatches((4, 4), np.zeros((0, 2), int), np.zeros((0, 2), int))
+    line = [Line(Near(0, ""), [Near(1, "0.1", matches), Near(2, "0.2", none), Near(1, "0.3")])]
+
+    def center(width, height):  # of which the places are quarters
+        return 0, (height - width) / 2, width, (height + width) / 2
+
+    how = {"title": "t", "note": "n", "seen": center}
+    page = write_search_page(tmp_path / "a.html", line, items(3, picture), **how).read_text()
+    assert 'aria-label="Query: 2 of 16 places match, in row 1 and columns 2 to 3 of 4 x 4"' in page
+    assert 'aria-label="2 of 16 places match, in rows 3 to 4 and columns 1 to 2 of 4 x 4"' in page
+    assert page.count('aria-label="0 of 16 places match"') == 1
+    assert page.count('<span class="remark">2 of 16 places match</span>') == 1
+    assert page.count('<span class="remark">0 of 16 places match</span>') == 1
+    # the picture is 6 x 8, the query's places begin at row 1 of it, and each has a side of 1.5
+    assert 'd="M1.5 1H4.5M1.5 2.5H4.5M1.5 1V2.5M4.5 1V2.5"' in page
+    gone = write_search_page(tmp_path / "b.html", line, items(3), **how).read_text()
+    assert "<path" not in gone.partition("<main>")[2].replace('<path d="M3.5', "").replace('<path d="M4 4', "")
+    assert "2 of 16 places match" in gone
 
 
 def test_what_has_no_class_is_called_by_its_name(tmp_path):

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from nearfar.data.items import open_items
+from nearfar.evaluation import PlaceMatches
 from nearfar.report import Items, Other, build_report, compare, write_comparison
 from nearfar.report.search_page import Line, Near, write_search_page
 from nearfar.report.suspects_page import write_suspects
@@ -34,6 +35,19 @@ PROBE = """<script>addEventListener("load", () => {
   const framed = [...document.querySelectorAll(".frame img")];
   const cut = framed.filter(image => image.offsetHeight > image.parentElement.clientHeight).length;
   document.documentElement.dataset.probe = `${document.images.length} ${broken} ${Math.max(0, wide)} ${hidden} ${cut}`;
+});</script>"""
+OUTLINES = """<script>addEventListener("load", () => {
+  const shown = [...document.querySelectorAll(".places")];
+  const off = shown.filter(drawing => {
+    const path = drawing.querySelector(".line").getBoundingClientRect();
+    const frame = drawing.parentElement.getBoundingClientRect();
+    const [, , wide, high] = drawing.getAttribute("viewBox").split(" ").map(Number);
+    const scale = Math.min(drawing.clientWidth / wide, drawing.clientHeight / high);
+    const near = (one, other) => Math.abs(one - other) < 6;
+    const middle = near(path.x + path.width / 2, frame.x + frame.width / 2);
+    return !(middle && near(path.width, wide * scale) && near(path.height, high * scale));
+  });
+  document.documentElement.dataset.outlines = `${shown.length} ${off.length}`;
 });</script>"""
 
 pytestmark = [
@@ -150,6 +164,27 @@ def test_tall_and_wide_pictures_are_shown_whole(tmp_path: Path) -> None:
         tmp_path / "a.html", [Line(Near(0, ""), [Near(i, "0") for i in range(3)])], items, title="t", note="n"
     )
     assert probed(page, tmp_path, 1280) == [4, 0, 0, 0, 0]
+
+
+def whole(width: int, height: int) -> tuple[float, float, float, float]:
+    """The part of a picture that its places cover: all of it."""
+    return 0, 0, width, height
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_outlines_lie_on_their_pictures_at_any_width(tmp_path: Path, width: int) -> None:
+    shapes = [(60, 20, 3), (20, 60, 3), (30, 30, 3)]
+    items = Items(np.zeros((3, 2)), np.zeros(3, int), ("cat",), list("abc"), lambda i: np.zeros(shapes[i], np.uint8))
+    corners = np.array([[0, 0], [2, 2]])
+    matches = PlaceMatches((3, 3), corners, corners)
+    lines = [Line(Near(i, ""), [Near(k, "0", matches) for k in range(3)]) for i in range(3)]
+    page = write_search_page(tmp_path / "a.html", lines, items, title="t", note="n", seen=whole)
+    assert probed(page, tmp_path, width) == [3 * 4, 0, 0, 0, 0]
+    page.write_text(without_policy(page).replace("</body>", OUTLINES + "</body>"))
+    elements, console, log = load(page, tmp_path, width)
+    assert not console
+    assert FROM_PAGE not in log
+    assert 'data-outlines="18 0"' in elements
 
 
 def test_the_table_of_a_comparison_fits_a_window(tmp_path: Path) -> None:

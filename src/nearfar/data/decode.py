@@ -367,13 +367,31 @@ def _scaled(width: int, height: int, resize: int, size: int, resizing: Resizing 
 
 def _center(pixels: NDArray[np.uint8], size: int, resizing: Resizing | None) -> NDArray[np.uint8]:
     height, width = pixels.shape[:2]
-    if resizing is None or resizing.round_down:
-        top = (height - size) // 2
-        left = (width - size) // 2
-    else:
-        top = round((height - size) / 2)
-        left = round((width - size) / 2)
+    left, top = _corner(width, height, size, resizing)
     return pixels[top : top + size, left : left + size]
+
+
+def _corner(width: int, height: int, size: int, resizing: Resizing | None) -> tuple[int, int]:
+    """Return left and top of the central square."""
+    if resizing is None or resizing.round_down:
+        return (width - size) // 2, (height - size) // 2
+    return round((width - size) / 2), round((height - size) / 2)
+
+
+def part_that_fits(
+    width: int, height: int, resize: int, size: int | None = None, resizing: Resizing | None = None
+) -> tuple[float, float, float, float]:
+    """Return which part of an image `fit` keeps: left, top, right and bottom, in pixels of the image.
+
+    >>> part_that_fits(300, 200, 100, 80)  # resized to 150 x 100, of which the central 80 x 80 are kept
+    (70.0, 20.0, 230.0, 180.0)
+    """
+    size = size or resize
+    across, down = _scaled(width, height, resize, size, resizing)
+    left, top = _corner(across, down, size, resizing)
+    x = width / across
+    y = height / down
+    return left * x, top * y, (left + size) * x, (top + size) * y
 
 
 @dataclass(frozen=True, eq=False)

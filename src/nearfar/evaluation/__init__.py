@@ -7,7 +7,7 @@ from .generalization import diversity, h_divergence, joint_error
 from .graded import Graded, label_set_scores, ndcg_at_k
 from .identification import Identification, identify
 from .intervals import Interval, interval, subset_recall
-from .local_matches import local_scores, rerank_by_places
+from .local_matches import PlaceMatches, local_scores, matched_places, rerank_by_places
 from .plots import plot_confusions, plot_map, plot_recall, plot_roc
 from .protocol import (
     clustering_scores,
@@ -34,6 +34,7 @@ __all__ = [
     "HardNegatives",
     "Identification",
     "Interval",
+    "PlaceMatches",
     "Ranking",
     "Retrieval",
     "Scores",
@@ -59,6 +60,7 @@ __all__ = [
     "label_set_scores",
     "local_scores",
     "map_at_r",
+    "matched_places",
     "mean_average_precision",
     "mrr",
     "ndcg_at_k",

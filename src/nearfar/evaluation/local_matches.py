@@ -13,15 +13,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..numerics.distances import as_rows
-from ..numerics.types import AnyArray, Array
+from ..numerics.types import AnyArray, Array, Bools, Ints
 from .rerank import Ranking
 
 BLOCK_CELLS = 2**23  # numbers in the similarities of the places of one block of pairs, and in the places themselves
+
+
+class PlaceMatches(NamedTuple):
+    """Places of two images that match, in one arrangement.
+
+    Attributes
+    ----------
+    shape : (int, int)
+        Number of rows and columns of the places of an image.
+    query, item : ndarray of int, shape (m, 2)
+        Row and column of each match in the two images, from the top left.
+    """
+
+    shape: tuple[int, int]
+    query: Ints
+    item: Ints
 
 
 def local_scores(queries: Any, items: Any, candidates: Any, *, tolerance: int = 1) -> Array:
@@ -76,6 +92,54 @@ def local_scores(queries: Any, items: Any, candidates: Any, *, tolerance: int = 
         s = a[of[pairs]] @ b[at.ravel()[pairs]].transpose(0, 2, 1)  # (b, P, P)
         scores[pairs] = _agreeing(s, (h, w), int(tolerance)) / P
     return scores.reshape(at.shape)
+
+
+def matched_places(query: Any, item: Any, *, tolerance: int = 1) -> PlaceMatches:
+    """Find the places of two images that `local_scores` counts.
+
+    Parameters
+    ----------
+    query, item : array-like of shape (h, w, c)
+        Local descriptors of the two images.
+    tolerance : int
+        As for `local_scores`.
+
+    Returns
+    -------
+    PlaceMatches
+        Mutual nearest places with a positive cosine that agree in how far they have moved.
+
+    Raises
+    ------
+    ValueError
+        If the shapes differ, or a descriptor is not finite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> parts = np.eye(9).reshape(3, 3, 9)  # nine places, all different
+    >>> moved = np.roll(parts, 1, axis=1)  # of which six move along
+    >>> found = matched_places(parts, moved, tolerance=0)
+    >>> found.query.tolist()
+    [[0, 0], [0, 1], [1, 0], [1, 1], [2, 0], [2, 1]]
+    >>> (found.item - found.query).tolist()[0]
+    [0, 1]
+    """
+    a = _unit_places("query", [query])[0]
+    b = _unit_places("item", [item])[0]
+    if a.shape != b.shape:
+        raise ValueError(f"item: expected a map of {a.shape} as the query, got {b.shape}")
+    check_tolerance("tolerance", tolerance)
+    h, w, c = a.shape
+    s = a.reshape(1, h * w, c) @ b.reshape(1, h * w, c).transpose(0, 2, 1)  # (1, P, P)
+    there, votes = _mutual(s)
+    moves = _moves(there, (h, w))
+    by_offset = _votes_by_offset(moves, votes, (h, w), int(tolerance))[0]
+    offset = np.array(np.unravel_index(by_offset.argmax(), by_offset.shape)) - (h - 1, w - 1)
+    near = np.abs(moves[:, 0] - offset[:, None]) <= tolerance  # (2, P)
+    counted = near.all(axis=0) & (votes[0] > 0)
+    at = np.flatnonzero(counted)
+    return PlaceMatches((h, w), _rows_and_columns(at, w), _rows_and_columns(there[0, at], w))
 
 
 def rerank_by_places(
@@ -136,20 +200,35 @@ def check_weight(name: str, weight: Any) -> None:
 
 def _agreeing(s: AnyArray, shape: tuple[int, int], tolerance: int) -> Array:
     """Return the sum of the mutual matches in (b, P, P) similarities that agree in an offset, for the best offset."""
-    h, w = shape
-    b, P, _ = s.shape
-    there = s.argmax(axis=2)  # q of each p, (b, P)
+    there, votes = _mutual(s)
+    found: Array = _votes_by_offset(_moves(there, shape), votes, shape, tolerance).max(axis=(1, 2))
+    return found
+
+
+def _mutual(s: AnyArray) -> tuple[Ints, Array]:
+    """Return the nearest place q of each p, and its similarity where p is also that of q, or else 0; both (b, P)."""
+    there = s.argmax(axis=2)
     back = np.take_along_axis(s.argmax(axis=1), there, axis=1)
-    mutual = back == np.arange(P)
+    mutual: Bools = back == np.arange(s.shape[1])
     best = np.take_along_axis(s, there[:, :, None], axis=2)[:, :, 0]
-    votes = np.where(mutual, np.maximum(best, 0), 0).astype(np.float64)
-    # a cell of the histogram for each offset, from -(h - 1) to h - 1 rows and -(w - 1) to w - 1 columns
-    rows, columns = np.divmod(np.arange(P), w)
-    down = rows[there] - rows + h - 1
-    right = columns[there] - columns + w - 1
+    return there, np.where(mutual, np.maximum(best, 0), 0).astype(np.float64)
+
+
+def _moves(there: Ints, shape: tuple[int, int]) -> Ints:
+    """Return how far places have moved, (2, b, P): rows down, and columns to the right."""
+    h, w = shape
+    rows, columns = np.divmod(np.arange(h * w), w)
+    return np.stack([there // w - rows, there % w - columns])
+
+
+def _votes_by_offset(moves: Ints, votes: Array, shape: tuple[int, int], tolerance: int) -> Array:
+    """Return the sum of the votes near each offset, from -(h - 1) to h - 1 rows and -(w - 1) to w - 1 columns."""
+    h, w = shape
+    b = len(votes)
     height = 2 * h - 1
     width = 2 * w - 1
-    cell = (np.arange(b)[:, None] * height + down) * width + right
+    down, right = moves
+    cell = (np.arange(b)[:, None] * height + down + h - 1) * width + right + w - 1
     histogram = np.bincount(cell.ravel(), votes.ravel(), b * height * width).reshape(b, height, width)
     for axis, size in ((1, height), (2, width)):  # sums over boxes, one axis at a time
         reach = min(tolerance, size - 1)
@@ -157,8 +236,12 @@ def _agreeing(s: AnyArray, shape: tuple[int, int], tolerance: int) -> Array:
         edges[axis] = (reach, reach)
         windows = np.lib.stride_tricks.sliding_window_view(np.pad(histogram, edges), 2 * reach + 1, axis)
         histogram = windows.sum(axis=3)
-    found: Array = histogram.max(axis=(1, 2))
-    return found
+    return histogram
+
+
+def _rows_and_columns(places: Ints, w: int) -> Ints:
+    """Return the row and the column of each place, (m, 2)."""
+    return np.stack(np.divmod(places, w), axis=1)
 
 
 def _unit_places(name: str, given: Any) -> AnyArray:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -16,11 +17,28 @@ from .records import Hits
 from .stores import Store
 
 if TYPE_CHECKING:
+    from ..evaluation import PlaceMatches
     from ..evaluation.reranking import Places
 
 METHOD = "places"
 QUERIES_OF_A_BLOCK = 16  # with 50 hits each, 800 images: 160 MB of descriptors for 7 x 7 places of 1,024
 BEHIND = -4.0  # similarity of a missing hit, below every one that is there
+
+
+class Matched(NamedTuple):
+    """Which places of the queries and of their neighbors match.
+
+    Attributes
+    ----------
+    of_hits : mapping
+        Matches by the number of the query and the position of its neighbor, as in `Hits`.
+    seen : callable
+        Function from the width and the height of an image to the part that the places cover: left, top, right and
+        bottom, in pixels of the image.
+    """
+
+    of_hits: Mapping[tuple[int, int], PlaceMatches]
+    seen: Callable[[int, int], tuple[float, float, float, float]]
 
 
 def places_in(rerank: str | None) -> Places | None:
@@ -32,8 +50,10 @@ def places_in(rerank: str | None) -> Places | None:
     return places(**read_reranking(rerank, SEARCHES).settings)
 
 
-def ranked_by_places(store: Store, hits: Hits, k: int, how: Places, model: Model | None, items: Dataset) -> Hits:
-    """Return the k nearest of the first hits of each query, by their cosine and the places of their images.
+def ranked_by_places(
+    store: Store, hits: Hits, k: int, how: Places, model: Model | None, items: Dataset
+) -> tuple[Hits, Matched]:
+    """Return the k nearest of the first hits of each query by their cosine and the places of their images, which match.
 
     Raises
     ------
@@ -42,7 +62,7 @@ def ranked_by_places(store: Store, hits: Hits, k: int, how: Places, model: Model
     DataError
         If the image of a hit is gone.
     """
-    from ..evaluation import local_scores, rerank_by_places  # for start-up time
+    from ..evaluation import local_scores, matched_places, rerank_by_places  # for start-up time
 
     if store.distance != "cosine":
         raise ValueError(f"rerank: places needs distance='cosine', got {store.distance!r}")
@@ -52,6 +72,7 @@ def ranked_by_places(store: Store, hits: Hits, k: int, how: Places, model: Model
     gallery = _images_of(store, hits)
     distances = np.full((len(items), min(k, hits.positions.shape[1])), np.inf)
     positions = np.full(distances.shape, -1)
+    matches: dict[tuple[int, int], PlaceMatches] = {}
     for start in range(0, len(items), QUERIES_OF_A_BLOCK):
         asked = np.arange(start, min(start + QUERIES_OF_A_BLOCK, len(items)))
         at = hits.positions[asked]
@@ -62,12 +83,17 @@ def ranked_by_places(store: Store, hits: Hits, k: int, how: Places, model: Model
         candidates = np.zeros(at.shape, np.intp)
         candidates[there] = numbers
         of_queries = _places(network, items.subset(asked))
-        local = local_scores(of_queries, _places(network, gallery.subset(known)), candidates, tolerance=how.tolerance)
+        of_items = _places(network, gallery.subset(known))
+        local = local_scores(of_queries, of_items, candidates, tolerance=how.tolerance)
         similarities = np.where(there, 1 - hits.distances[asked], BEHIND)
         found = rerank_by_places(similarities, local, np.arange(at.size).reshape(at.shape), k=k, weight=how.weight)
         positions[asked] = at.ravel()[found.indices]
         distances[asked] = np.where(positions[asked] >= 0, found.distances, np.inf)
-    return Hits(hits.records, distances, positions)
+        for of_query, query in zip(of_queries, asked, strict=True):
+            for position in positions[query][positions[query] >= 0]:
+                item = of_items[np.searchsorted(known, position)]
+                matches[int(query), int(position)] = matched_places(of_query, item, tolerance=how.tolerance)
+    return Hits(hits.records, distances, positions), Matched(matches, network.seen_part)
 
 
 def _places(network: Any, images: Dataset) -> Any:

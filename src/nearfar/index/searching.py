@@ -25,7 +25,7 @@ from ..numerics.types import AnyArray, Bools, Ints
 from ..quoting import quoted
 from .adapter import QueryAdapter
 from .paths import base_folder_of, from_home
-from .places import places_in, ranked_by_places
+from .places import Matched, places_in, ranked_by_places
 from .records import Hits
 from .stores import DIMS, THRESHOLD, Store, check_open
 from .words import search_fused, words_hits, words_in
@@ -52,6 +52,9 @@ class Found:
         Number of neighbors of each query, however far.
     within : float
         Distance beyond which neighbors are left out; inf for none.
+    matched : Matched, or None
+        Which places of the images match, if they were ranked by these: ``matched.of_hits[query, position]``, with the
+        number of the query and the position of the neighbor in ``hits.records``.
     """
 
     items: Dataset
@@ -60,6 +63,7 @@ class Found:
     hits: Hits
     counts: Ints
     within: float = inf
+    matched: Matched | None = None
 
     @property
     def counts_within(self) -> Ints:
@@ -147,6 +151,7 @@ def search(
     queries = first_dims(embeddings, store.about)
     wanted = k + int(exclude_self)
     limit = within
+    matched = None
     if words:
         # an item that has the words is found however far it is
         hits = search_fused(store, queries, words, wanted, where=where)
@@ -156,7 +161,7 @@ def search(
             limit = threshold_of(store.about)
     else:
         # the threshold of an index does not apply to the distances of a re-ranking method
-        hits = search_again(store, queries, wanted, rerank, where, group_by, model, items)
+        hits, matched = search_again(store, queries, wanted, rerank, where, group_by, model, items)
     if exclude_self:
         content = queries
         if adapter is None and model is not None and items.kind == "text" and items.unnamed:
@@ -167,7 +172,7 @@ def search(
     counts = (hits.positions >= 0).sum(axis=1)
     if limit is not None:
         hits = hits._replace(positions=np.where(hits.distances <= limit, hits.positions, -1))
-    return Found(items, names_from(items, query), queries, hits, counts, inf if limit is None else limit)
+    return Found(items, names_from(items, query), queries, hits, counts, inf if limit is None else limit, matched)
 
 
 def model_of(store: Store, run: str | os.PathLike[str] | None = None) -> Model | None:
@@ -269,8 +274,8 @@ def search_again(
     group_by: str,
     model: Model | None,
     items: Dataset,
-) -> Hits:
-    """Return the k nearest items of each query after re-ranking; a model and the queries are for `places` only."""
+) -> tuple[Hits, Matched | None]:
+    """Return the k nearest items of each query after re-ranking; only `places` needs a model and finds what matches."""
     from ..evaluation import search_reranked  # for start-up time
 
     places = places_in(rerank)
@@ -279,9 +284,9 @@ def search_again(
         return ranked_by_places(store, first, k, places, model, items)
     index = store.in_memory()
     if len(index) == 0:
-        return store.search(queries, k)
+        return store.search(queries, k), None
     found = search_reranked(queries, index.embeddings, min(k, len(index)), rerank, distance=index.distance)
-    return Hits(index.records(), found.distances, found.indices)
+    return Hits(index.records(), found.distances, found.indices), None
 
 
 def names_in_index(store: Store, items: Dataset, data: str, rows: AnyArray) -> list[str]:

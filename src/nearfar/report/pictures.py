@@ -32,13 +32,14 @@ GLYPH_COLOR = "#7b8494"  # readable on light and dark paper
 class Picture(NamedTuple):
     """A picture in a page: its data URI ("" if there is none), its alternative text, and whether pixels stay sharp.
 
-    That of a sound has the data URI of the sound, too.
+    That of a sound has the data URI of the sound, too, and that of an image its width and height.
     """
 
     uri: str
     alt: str
     sharp: bool = False
     sound: str = ""
+    size: tuple[int, int] = (0, 0)
 
 
 class Thumbnails:
@@ -137,7 +138,7 @@ def image_picture(image: NDArray[np.uint8], alt: str, side: int) -> Picture:
     picture = as_image(image)
     sharp = max(picture.size) <= PIXEL_ART
     picture.thumbnail((side, side))
-    return Picture(data_uri(picture), alt, sharp)
+    return Picture(data_uri(picture), alt, sharp, size=picture.size)
 
 
 def as_image(image: NDArray[Any]) -> Image:

@@ -6,7 +6,9 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..evaluation import PlaceMatches
 from .content import Items
+from .matching import Seen, outlined
 from .page import script_of, shrink_to_limit, template, write
 from .pictures import Thumbnails
 
@@ -15,10 +17,11 @@ PICTURES_PER_LINE = 48  # maximum number of pictures in a line
 
 
 class Near(NamedTuple):
-    """An item by its number, and the text below it, such as its distance."""
+    """An item by its number, the text below it, such as its distance, and the places that match those of the query."""
 
     at: int
     remark: str
+    matches: PlaceMatches | None = None
 
 
 class Line(NamedTuple):
@@ -37,6 +40,7 @@ def write_search_page(
     note: str,
     queries: Items | None = None,
     removed: Collection[int] | None = None,
+    seen: Seen | None = None,
 ) -> Path:
     """Write a page of search results.
 
@@ -58,6 +62,8 @@ def write_search_page(
     removed : collection of int, optional
         Items that are proposed for removal: each item then has a box to mark it, and a button saves a table of the
         decisions, for `decided` of `nearfar.workflows.suspects`.
+    seen : callable, optional
+        Part of an image that its places cover, for results with `matches`: `DeepMetric.seen_part`.
 
     Returns
     -------
@@ -71,7 +77,7 @@ def write_search_page(
             first = results
         else:
             first = Thumbnails(queries, side, like=results)
-        rows = [line_values(line, first, results) for line in lines[:SHOWN_LINES]]
+        rows = [line_values(line, first, results, seen) for line in lines[:SHOWN_LINES]]
         marked = any(item["kind"] for row in rows for item in row["found"])
         if removed is None:
             script = script_of("tables", "lines")
@@ -84,10 +90,13 @@ def write_search_page(
     return write(Path(path), shrink_to_limit(render))
 
 
-def line_values(line: Line, first: Thumbnails, results: Thumbnails) -> dict[str, Any]:
+def line_values(line: Line, first: Thumbnails, results: Thumbnails, seen: Seen | None = None) -> dict[str, Any]:
     """Return the template's values for a line."""
     query_item = shown(line.first, first)
     near = [shown(item, results) for item in line.found[:PICTURES_PER_LINE]]
+    for item, values in zip(line.found, near, strict=False):  # the first ones
+        if seen is not None and item.matches is not None:
+            values["matching"] = outlined(item.matches, seen, query_item["picture"], values["picture"])
     marks = [{"kind": kind(query_item["class"], item["class"])} for item in near]
     more = max(0, len(line.found) - PICTURES_PER_LINE)
     return query_item | {"found": [item | mark for item, mark in zip(near, marks, strict=True)], "more": more}
@@ -97,7 +106,8 @@ def shown(item: Near, pictures: Thumbnails) -> dict[str, Any]:
     """Return the template's values for an item."""
     name = pictures.items.name(item.at)
     label = pictures.items.class_name(item.at)
-    return {"picture": pictures(item.at), "name": name, "class": label, "remark": item.remark, "at": item.at}
+    values = {"picture": pictures(item.at), "name": name, "class": label, "remark": item.remark, "at": item.at}
+    return values | {"matching": None}
 
 
 def kind(label: str, other: str) -> str:

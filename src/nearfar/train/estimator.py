@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 
 from ..data import Dataset, Task, as_items
 from ..data.dataset import carve_validation
+from ..data.decode import part_that_fits
 from ..data.readers.in_memory import GIVEN, are_rows, as_column, even, images
 from ..data.table_columns import TableColumns
 from ..deep.networks.embedder import Embedder
@@ -295,6 +296,37 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         if network.text is not None:
             return embed_texts(network, read)
         return embed(network, read, layer=layer)
+
+    def seen_part(self, width: int, height: int) -> tuple[float, float, float, float]:
+        """Return which part of an image of this size the network sees, after it was resized and cropped.
+
+        Parameters
+        ----------
+        width, height : int
+            Size of the image in pixels.
+
+        Returns
+        -------
+        tuple of float
+            Left, top, right and bottom, in pixels of the image.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> images = np.zeros((8, 16, 16, 3), np.uint8)
+        >>> network = DeepMetric(trunk="conv4(width=2)", epochs=1, random_state=0).fit(images, np.arange(8) % 4)
+        >>> network.seen_part(300, 200)
+        (50.0, 0.0, 250.0, 200.0)
+        """
+        check_is_fitted(self)
+        shape = shape_of(self._about)
+        sizes = image_sizes_of(self.config_)
+        if len(shape) == 3 and shape[1] == shape[2]:
+            sizes["image_size"] = shape[1]
+        size = sizes["image_size"]
+        if size is None:  # images are taken as they are
+            return 0.0, 0.0, float(width), float(height)
+        return part_that_fits(width, height, sizes["resize"] or size, size, sizes["resizing"])
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the estimator to a folder in the format of a run, which `load` and the commands of `nearfar` read.

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ..data import Dataset
     from ..data.items import NamedReader
     from ..index import Hits, Index, Records, Store
+    from ..index.places import Matched
     from ..numerics.types import AnyArray
     from ..report.content import Items
 
@@ -112,8 +113,9 @@ def write_hits(
     rows: AnyArray,
     hits: Hits,
     pictures: NamedReader,
+    matched: Matched | None = None,
 ) -> None:
-    """Write a page with every query and its neighbors; `pictures` reads the images."""
+    """Write a page with every query and its neighbors; `pictures` reads the images, of which `matched` are outlined."""
     from ..report.content import Items
     from ..report.search_page import Line, Near, write_search_page
 
@@ -123,15 +125,26 @@ def write_hits(
         near = []
         for neighbor, at in zip(neighbors, positions[positions >= 0], strict=True):
             remark = [distance_text(neighbor.distance), *values_text(columns, neighbor)]
-            near.append(Near(int(at), ", ".join(remark)))
+            matches = None if matched is None else matched.of_hits.get((q, int(at)))
+            near.append(Near(int(at), ", ".join(remark), matches))
         lines.append(Line(Near(q, ""), near))
-    note = f"Each query and its nearest neighbors among {store.count():,} items, with the {store.distance} distance."
+    note = f"Each query and its nearest neighbors among {store.count():,} items, with the {store.distance} distance"
+    if matched is None:
+        note += "."
+    else:
+        note += " and the places that match. Outlines show them in the query, on the left, and in the neighbor."
     # the title names the folder of the queries, so their names are relative to it
     query_items = Items(
         embeddings=rows, labels=queries.labels, classes=queries.classes, names=queries.names, read=queries.read
     )
     write_search_page(
-        out, lines, items_in(hits.records, pictures), title=f"Nearest to {queries.name}", note=note, queries=query_items
+        out,
+        lines,
+        items_in(hits.records, pictures),
+        title=f"Nearest to {queries.name}",
+        note=note,
+        queries=query_items,
+        seen=None if matched is None else matched.seen,
     )
 
 

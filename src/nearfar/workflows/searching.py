@@ -53,7 +53,7 @@ def search_lines(
         return "\n".join(lines_of(found, store, within=how["within"], where=how["where"]))
     if out.suffix == ".html":
         pictures = pictures_of(found.hits.records.names.tolist(), store.about, file)
-        write_hits(out, store, found.items, found.queries, found.hits, pictures)
+        write_hits(out, store, found.items, found.queries, found.hits, pictures, found.matched)
         on_outside(pictures)
     else:
         rows = [

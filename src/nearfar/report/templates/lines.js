@@ -19,7 +19,7 @@ if (lines.length > 1) {
     for (const line of lines.filter(one => !one.hidden)) {
       [...line.querySelectorAll(".found > li[data-name]")].forEach((found, k) => {
         rows.push([line.dataset.name, line.dataset.class, String(k + 1), found.dataset.name, found.dataset.class,
-          plain(found.querySelector(".remark") || found)]);
+          plain(found.querySelector(".remark:not(.file)") || found)]);
       });
     }
     save(rows.map(row => row.map(csvCell).join(",")).join("\r\n") + "\r\n", "hits.csv");
