@@ -6,8 +6,10 @@
     python bench/atlas.py --out runs/atlas --read --write docs/measured     only the tables of what is finished
 
 A set is anything that `nearfar train` takes, with `NAME=` before it if the file is not called so. Its encoders are
-those of its kind, with names of `nearfar.load_encoder`, and what needs no training: thumbnails of 24 x 24 shades,
-TF-IDF of words in 256 dimensions, statistics of the log-mel spectrogram, and rows as they are and standardized. Stages:
+those of its kind, named as for `nearfar.load`, and what needs no training: thumbnails of 24 x 24 shades, TF-IDF of
+words in 256 dimensions, statistics of the log-mel spectrogram, and rows as they are and standardized. An encoder may be
+the folder of a run; the sets that it has learned from are left out for it, because none of their classes is unseen.
+Stages:
 
 - features: an encoder on a set, at most `--most` items, evenly of all classes, as a float32 `.npz` in `--cache`; more
   than `--dimensions` are then projected to the first singular directions of all sets of the encoder
@@ -45,13 +47,13 @@ from zoo import append, evenly, header, read_cells, test_halves
 import nearfar
 from nearfar import ITML, LFDA, LMNN, NCA, RCA, SCML, CovarianceMetric, DiscriminantWhitening, FisherMetric
 from nearfar.data import Dataset, open_dataset
+from nearfar.data.checks.training_items import among
 from nearfar.evaluation import evaluate
 from nearfar.numerics import psd, scatter
 from nearfar.numerics.constraints import LabelPairs
 from nearfar.numerics.mel import log_mel_statistics
 from nearfar.numerics.standard_columns import standard
 from nearfar.numerics.whitening import unit_rows
-from nearfar.train.encoder import load_encoder
 from nearfar.train.rungs.closed_forms import CHOOSING_SPLITS, PRIOR, held_out_score
 
 Rows = NDArray[Any]
@@ -184,9 +186,13 @@ def extracted(settings: Namespace) -> list[Features]:
             file = folder / f"{name}, {encoder}.npz"
             if not file.is_file():
                 start = time.process_time()
+                rows = embed(items)
+                if rows is None:
+                    print(f"{name}, {encoder}: left out, because the encoder has learned from items of it", flush=True)
+                    continue
                 begun = file.with_suffix(".begun")
                 with begun.open("wb") as stream:
-                    np.savez(stream, rows=embed(items).astype(np.float32), labels=items.labels)
+                    np.savez(stream, rows=rows.astype(np.float32), labels=items.labels)
                 begun.rename(file)
                 print(f"{name}, {encoder}: {time.process_time() - start:.1f} s", flush=True)
             with np.load(file) as stored:
@@ -207,7 +213,7 @@ def projected(known: list[Features], dimensions: int) -> Iterator[Features]:
         yield one._replace(rows=rows)
 
 
-def encoders(items: Dataset, settings: Namespace) -> Iterator[tuple[str, Callable[[Dataset], Rows]]]:
+def encoders(items: Dataset, settings: Namespace) -> Iterator[tuple[str, Callable[[Dataset], Rows | None]]]:
     """Yield the names of the encoders of some items, and what embeds these."""
     given: dict[str, str] = {}
     if items.texts is not None:
@@ -225,8 +231,13 @@ def encoders(items: Dataset, settings: Namespace) -> Iterator[tuple[str, Callabl
         yield name, partial(pretrained, text)
 
 
-def pretrained(encoder: str, items: Dataset) -> Rows:
-    return load_encoder(encoder).embed(items)
+def pretrained(encoder: str, items: Dataset) -> Rows | None:
+    """Embed items by a pretrained encoder or a run, unless it has learned from some of them."""
+    model = nearfar.load(encoder)
+    marks = model.trained_on
+    if marks is not None and among(marks, items).any():
+        return None
+    return np.asarray(model.embed(items))
 
 
 def each(items: Dataset) -> Iterator[Rows]:

@@ -175,6 +175,34 @@ def test_the_atlas_goes_on_where_it_stopped(tmp_path, monkeypatch):
     assert len(table) == 2
 
 
+def test_a_run_is_an_encoder_of_the_atlas_except_of_what_it_learned_from(tmp_path, capsys, monkeypatch):
+    pytest.importorskip("torch")
+    Image = pytest.importorskip("PIL.Image")
+    from nearfar.train import DeepMetric
+
+    monkeypatch.syspath_prepend(BENCH)
+    bench = module("atlas")
+    monkeypatch.setattr(bench, "FORMS", (bench.NONE,))
+    rng = np.random.default_rng(0)
+    for name in ("known", "new"):
+        for k in range(16):
+            (tmp_path / name / str(k % 4)).mkdir(parents=True, exist_ok=True)
+            pixels = rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / name / str(k % 4) / f"{k}.png")
+    paths = sorted(map(str, (tmp_path / "known").glob("*/*.png")))
+    network = DeepMetric(trunk="conv4(width=4)", embedding_dim=3, epochs=1, batch_size=8, random_state=0)
+    network.fit(paths, np.arange(16) // 4).save(tmp_path / "run")
+    given = [str(tmp_path / "known"), str(tmp_path / "new"), "--images", f"conv4={tmp_path / 'run'}"]
+    how = ["--splits", "1", "--held-splits", "0", "--few-splits", "0", "--out", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["atlas.py", *given, *how])
+    bench.main()
+    cells = [bench.cell_of(line) for line in bench.read_cells(tmp_path)]
+    assert {(cell.set, cell.encoder) for cell in cells} == {("known", "pixels"), ("new", "pixels"), ("new", "conv4")}
+    assert "known, conv4: left out, because the encoder has learned from items of it" in capsys.readouterr().out
+    rows = np.load(tmp_path / "features" / "new, conv4.npz")["rows"]
+    assert rows.shape == (16, 3)
+
+
 def test_the_bench_of_unseen_classes_goes_on_where_it_stopped(tmp_path, capsys, monkeypatch):
     bench = module("unseen_classes")
     rng = np.random.default_rng(0)
