@@ -12,11 +12,12 @@ WARNINGS := $(foreach kind,User Runtime Future,-W error::$(kind)Warning) -W defa
 NUMERICAL := tests/estimators tests/evaluation tests/neighbors tests/numerics tests/probabilistic tests/spectral
 VISION := build/vision
 ZOO ?= digits glyphs
+ATLAS ?= digits glyphs
 WITH_VISION := tests/deep/test_folding.py tests/deep/test_foreign_trunks.py tests/deep/test_peft_folders.py $(patsubst %,tests/train/test_%.py,defaults foreign_runs grocery ladder tuning)
 export OMP_NUM_THREADS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-fast test-method test-haswell test-vision test-gpu gpu-check test-matrix static lint types check format bench bench-quick zoo docs generate changelog dist clean
+.PHONY: help venv demo test test-fast test-method test-haswell test-vision test-gpu gpu-check test-matrix static lint types check format bench bench-quick zoo atlas docs generate changelog dist clean
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -92,6 +93,9 @@ bench-quick: venv ## time thirty tasks of this checkout beside the commit where 
 
 zoo: venv ## compare the default of a training with what is cheaper, on parts of the sets ZOO (15 minutes)
 	$(BIN)/python bench/zoo.py $(ZOO) --splits 2 --per-class 20 --most-classes 40 --minutes 1 --hours 0.25 --out runs/zoo $(ZOO_OPTIONS)
+
+atlas: venv ## tell which closed form helps which features, on the sets ATLAS (minutes)
+	$(BIN)/python bench/atlas.py $(ATLAS) --held-splits 3 --out runs/atlas
 
 docs: venv ## build the documentation into docs/_build
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'

@@ -6,6 +6,8 @@ import pytest
 
 from tools.measured import DOCS, as_markdown, rows_of
 
+BENCH = DOCS.parent / "bench"
+
 PAGES = sorted(DOCS.glob("results*.md"))
 FOLDED = [
     pytest.param(page, name, id=name) for page in PAGES for name in re.findall(r"measured/(\w+)\.csv", page.read_text())
@@ -32,6 +34,42 @@ def test_a_page_shows_rows_of_the_table_that_it_folds(page, name):
     places = [header.index(column) for column in columns]
     held = [[row[place] for place in places] for row in rows]
     assert not [row for row in shown if row not in held]
+
+
+TABLE = re.compile(r"^\|[ :|-]+\|$", re.M)
+COMMAND = re.compile(
+    r"\bnearfar (?:train|evaluate|compare|embed|suspects|adapt|fit|search|index) [^ `]|(?:bench/|`)(\w+)\.py\b"
+)
+WITHOUT_COMMAND = {
+    "what-each-rung-gained-on-grocery-photos": "single runs of a year of versions, with the settings in their rows",
+    "size-of-the-images": "splits of the training classes, by a script that was not kept",
+    "how-often-the-ladder-is-right": "draws of few classes, by a script that was not kept",
+}
+"""Sections whose tables no command makes, and why."""
+
+
+def sections_of(page):
+    """Return the text of each section of a page by its anchor, without the beginning, which summarizes the others."""
+    parts = re.split(r"^#{2,3} (.*)$", page.read_text(), flags=re.M)[1:]
+    return {anchor_of(title): text for title, text in zip(parts[::2], parts[1::2], strict=True)}
+
+
+def anchor_of(title):
+    return re.sub(r"[^a-z0-9 _-]", "", title.lower()).replace(" ", "-")
+
+
+SECTIONS = {f"{page.name}#{anchor}": text for page in PAGES for anchor, text in sections_of(page).items()}
+TABLES = [name for name, text in SECTIONS.items() if TABLE.search(text) or "```{measured}" in text]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_has_its_command_in_its_section_or_in_one_that_it_links(name):
+    page, _, anchor = name.partition("#")
+    linked = [f"{other or page}#{place}" for other, place in re.findall(r"\((\w+\.md)?#([\w-]+)\)", SECTIONS[name])]
+    texts = [SECTIONS[name], *(SECTIONS[other] for other in linked if other in SECTIONS)]
+    assert any(COMMAND.search(text) for text in texts) != (anchor in WITHOUT_COMMAND)
+    for file in COMMAND.findall(SECTIONS[name]):
+        assert not file or (BENCH / f"{file}.py").is_file(), f"bench/{file}.py"
 
 
 NAMED_IN_README = {
