@@ -83,7 +83,8 @@ def search(
     rerank
         Re-rank neighbors with the help of the other items of the index: expand_queries, augment_gallery, k_reciprocal
         or csls, with settings if needed, such as "expand_queries(k=10)". Or compare the first hits with a query image
-        part by part: places, or "places(first=20)". The distances are then those of the method.
+        part by part: places, or "places(first=20)"; an .html page then outlines what matches. The distances are those
+        of the method.
     adapter
         An adapter made by `nearfar adapt`: queries are embedded by --run, the new model, and mapped into the space of
         the model that made the index.
