@@ -229,13 +229,14 @@ def _votes_by_offset(moves: Ints, votes: Array, shape: tuple[int, int], toleranc
     width = 2 * w - 1
     down, right = moves
     cell = (np.arange(b)[:, None] * height + down + h - 1) * width + right + w - 1
-    histogram = np.bincount(cell.ravel(), votes.ravel(), b * height * width).reshape(b, height, width)
+    sums: Array = np.bincount(cell.ravel(), votes.ravel(), b * height * width).astype(np.float64)
+    histogram = sums.reshape(b, height, width)
     for axis, size in ((1, height), (2, width)):  # sums over boxes, one axis at a time
         reach = min(tolerance, size - 1)
         edges = [(0, 0), (0, 0), (0, 0)]
         edges[axis] = (reach, reach)
         windows = np.lib.stride_tricks.sliding_window_view(np.pad(histogram, edges), 2 * reach + 1, axis)
-        histogram = windows.sum(axis=3)
+        histogram = np.sum(windows, axis=3)
     return histogram
 
 

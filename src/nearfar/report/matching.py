@@ -20,7 +20,7 @@ class Outlined(NamedTuple):
 
     Attributes
     ----------
-    count : str
+    summary : str
         How many places match.
     query, found : str
         Outlines of the matching places in the two pictures, as paths of SVG; "" if there are none, or no picture.
@@ -28,7 +28,7 @@ class Outlined(NamedTuple):
         What the outlines show, in words.
     """
 
-    count: str
+    summary: str
     query: str
     found: str
     query_text: str
@@ -38,13 +38,13 @@ class Outlined(NamedTuple):
 def outlined(matches: PlaceMatches, seen: Seen, query: Picture, found: Picture) -> Outlined:
     """Return the outlines of the matching places in the pictures of a query and of what was found."""
     h, w = matches.shape
-    count = f"{len(matches.query)} of {h * w} places match"
+    summary = f"{len(matches.query)} of {h * w} places match"
     return Outlined(
-        count=count,
+        summary=summary,
         query=outline(cells_of(matches.query, matches.shape), seen, query.size),
         found=outline(cells_of(matches.item, matches.shape), seen, found.size),
-        query_text=f"Query: {count}{where(matches.query, matches.shape)}",
-        found_text=f"{count}{where(matches.item, matches.shape)}",
+        query_text=f"Query: {summary}{where(matches.query, matches.shape)}",
+        found_text=f"{summary}{where(matches.item, matches.shape)}",
     )
 
 
