@@ -92,7 +92,11 @@ def test_what_is_listed_follows_the_items(tmp_path):
     ("lines", "says"),
     [
         (["anchor,positive", "a,"], "column 'positive' is empty in row 1"),
-        (["anchor,positive", "a,a"], "pairs 'a' with itself in row 1"),
+        (
+            ["text1,text2,similar", "a,a,1", "b,b,0", "c,c,0", "a,b,1"],
+            r"row 2 pairs 'b' with itself as different, the first of 2 such rows; .*--skip-bad",
+        ),
+        (["anchor,positive,negative", "a,b,c", "a,d,a"], r"row 2 pairs 'a' with itself as different.* 1 such row;"),
         (["text1,text2,similar", "a,b,1", "b,a,0"], "lists 'b' and 'a' with two different degrees"),
         (["text1,text2,similar", "a,b,-3"], "has '-3' in row 1; expected 0 or more"),
     ],
@@ -100,6 +104,37 @@ def test_what_is_listed_follows_the_items(tmp_path):
 def test_a_bad_pair_is_one_line(tmp_path, lines, says):
     with pytest.raises(DataError, match=says):
         open_dataset(str(write(tmp_path / "bad.csv", *lines)))
+
+
+@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize("kind", ["text", "image"])
+def test_a_pair_of_an_item_with_itself_is_left_out_and_counted(tmp_path, kind, split):
+    ending = ".png" if kind == "image" else ""
+    names = [f"{letter}{ending}" for letter in "abcdef"]
+    if kind == "image":
+        for name in names:
+            Image.fromarray(np.zeros((4, 4, 3), np.uint8)).save(tmp_path / name)
+    a, b, c, d, e, f = names
+    rows = [(a, a, 1, "train"), (a, b, 1, "train"), (c, c, 1, "test"), (d, e, 0, "test"), (f, f, 0, "train")]
+    head = "left,right,same,split" if split else "left,right,same"
+    lines = [",".join(map(str, row[: 4 if split else 3])) for row in rows]
+    items = open_items(str(write(tmp_path / "p.csv", head, *lines[:4])))
+    assert {*items.names} == {*names[:5]}  # an item with no other pair stays
+    assert known(items) == {frozenset((a, b)): 1, frozenset((d, e)): 0}
+    assert "2 pairs of an item with itself left out" in " ".join(items.notes)
+    with pytest.raises(DataError, match=f"row 5 pairs '{f}' with itself as different"):
+        open_items(str(write(tmp_path / "p.csv", head, *lines)))
+    items = open_items(str(tmp_path / "p.csv"), skip_bad=True)
+    assert known(items) == {frozenset((a, b)): 1, frozenset((d, e)): 0}
+    assert "1 pair of an item with itself as different left out" in " ".join(items.notes)
+
+
+def test_rows_of_one_item_keep_their_other_negatives(tmp_path):
+    table = write(tmp_path / "t.csv", "anchor,positive,negative", "a,a,b", "c,d,c", "d,a,b")
+    items = open_items(str(table), skip_bad=True)
+    assert tuples(items) == [["a", "b"], ["c", "d"], ["d", "a", "b"]]
+    asks = open_items(str(write(tmp_path / "q.csv", "query,document", "a,a", "b,c"))).listed.asks
+    assert asks.tolist() == [False, True, False]  # what is also a document is searched
 
 
 def test_mined_negatives_name_items_and_doubtful_ones_are_unknown(tmp_path):

@@ -288,8 +288,10 @@ def with_levels(task: Task, levels: ClassLabels) -> Task:
     return replace(task, protocol=task.protocol.replace(unused, ""), **parts)
 
 
-def with_pairs(task: Task, table: Named) -> Task:
+def with_pairs(task: Task, table: Named, *, skip_bad: bool = False) -> Task:
     """Return a task whose parts know the pairs that a table lists by the names of items.
+
+    `skip_bad` leaves out pairs of an item with itself as different.
 
     Raises
     ------
@@ -306,7 +308,7 @@ def with_pairs(task: Task, table: Named) -> Task:
     }
     sets = {name: part for name, part in parts.items() if part is not None}
     names = [name for part in sets.values() for name in part.names]
-    listed, note = listed_in(local_source(table), names)
+    listed, note = listed_in(local_source(table), names, skip_bad=skip_bad)
     begin = 0
     found: dict[str, Any] = {}
     for name, part in sets.items():

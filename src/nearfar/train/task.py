@@ -222,7 +222,7 @@ def _opened(config: TrainConfig, start: Path | None, image_size: int | None) -> 
         task = with_levels(task, levels)
     if config.pairs is None:
         return task
-    return with_pairs(task, resolve_source(config.pairs, start))
+    return with_pairs(task, resolve_source(config.pairs, start), skip_bad=config.skip_bad)
 
 
 def size_when_opened(config: TrainConfig) -> int | None:

@@ -46,6 +46,7 @@ from .pair_tables import (
     lists_pairs,
     read_rows,
     split_by_rows,
+    without_pairs_of_one,
 )
 from .parquet import read_parquet
 from .saved_datasets import read_feather, read_saved
@@ -252,8 +253,7 @@ def _table_source(
 
 def _listed_source(path: Path, table: Table, *, image_size: int | None, skip_bad: bool) -> Source:
     """Make a source from a table of pairs, whose items are texts or images."""
-    rows = read_rows(path, table)
-    notes = []
+    rows, notes = without_pairs_of_one(path, read_rows(path, table), skip_bad=skip_bad)
     unused = [name for name in table if name not in (*columns_used(table), "split")]
     if unused:
         notes.append(f"columns not used: {some(unused, 3)}")

@@ -74,6 +74,8 @@ class PairRows:
         Negatives of the first item of each row.
     by_class : bool
         As in `PairsOfItems`.
+    numbers : list of int
+        Number of each row in the table, from 1; of the first row with that anchor in a table of mined negatives.
     asked : bool
         Whether the first items are queries, which search the others.
     """
@@ -82,6 +84,7 @@ class PairRows:
     degree: NDArray[np.float32]
     negatives: list[list[tuple[str, float]]]
     by_class: bool
+    numbers: list[int]
     asked: bool = False
 
 
@@ -131,7 +134,8 @@ def read_rows(path: Path, table: Table) -> PairRows:
             negatives[row] += [(name, 0.0) for name in _several(cell)]
     by_class = degrees is None or ENDS.index(ends) < ASYMMETRIC
     pairs: list[tuple[str, str | None]] = list(zip(first, second, strict=True))
-    return PairRows(pairs, degree, negatives, by_class, asked=ends[0] in QUERIES)
+    numbers = [*range(1, len(pairs) + 1)]
+    return PairRows(pairs, degree, negatives, by_class, numbers, asked=ends[0] in QUERIES)
 
 
 def columns_of_pairs(names: Collection[str]) -> tuple[str, str, str] | None:
@@ -178,10 +182,13 @@ def _mined(path: Path, table: Table) -> PairRows:
     others = _cells(path, table["negative"], "negative")
     use = [str(cell) for cell in table.get("use", [""] * len(anchors))]
     of: dict[str, list[tuple[str, float]]] = {}
-    for anchor, other, word in zip(anchors, others, use, strict=True):
+    first: dict[str, int] = {}
+    for number, (anchor, other, word) in enumerate(zip(anchors, others, use, strict=True), start=1):
         of.setdefault(anchor, []).append((other, UNSURE if word == DOUBTFUL else 0.0))
+        first.setdefault(anchor, number)
     ones = np.ones(len(of), dtype=np.float32)
-    return PairRows([(anchor, None) for anchor in of], ones, [*of.values()], by_class=True)
+    ends = [(anchor, None) for anchor in of]
+    return PairRows(ends, ones, [*of.values()], by_class=True, numbers=[*first.values()])
 
 
 def _cells(path: Path, column: Sequence[Any], name: str) -> list[str]:
@@ -267,8 +274,50 @@ def split_by_rows(path: Path, rows: PairRows, roles: Sequence[str]) -> tuple[Pai
     negatives_left_out = sum(len(rows.negatives[row]) for row in kept) - sum(map(len, inside))
     if negatives_left_out:
         notes.append(f"{count_of(negatives_left_out, 'negative')} of validation or test left out of the parts before")
-    chosen = replace(rows, ends=[rows.ends[row] for row in kept], degree=rows.degree[kept], negatives=inside)
+    chosen = replace(
+        rows,
+        ends=[rows.ends[row] for row in kept],
+        degree=rows.degree[kept],
+        negatives=inside,
+        numbers=[rows.numbers[row] for row in kept],
+    )
     return chosen, part, notes
+
+
+def without_pairs_of_one(path: Path, rows: PairRows, *, skip_bad: bool = False) -> tuple[PairRows, list[str]]:
+    """Return the rows without pairs of an item with itself, and notes on these; the items stay.
+
+    Two catalogs call an item by the same text: that they are similar teaches nothing. That they differ cannot be
+    learned, and is most often an error in the table.
+
+    Raises
+    ------
+    DataError
+        If a row pairs an item with itself as different, unless `skip_bad`.
+    """
+    similar = [row for row, (a, b) in enumerate(rows.ends) if a == b and rows.degree[row] > 0]
+    wrong = [
+        row
+        for row, ((a, b), negatives) in enumerate(zip(rows.ends, rows.negatives, strict=True))
+        if (a == b and rows.degree[row] == 0) or any(a == name for name, _ in negatives)
+    ]
+    if wrong and not skip_bad:
+        first = wrong[0]
+        count = count_of(len(wrong), "such row")
+        raise DataError(
+            f"{path}: row {rows.numbers[first]} pairs {quoted(rows.ends[first][0])} with itself as different, "
+            f"the first of {count}; correct them, or leave them out (--skip-bad, skip_bad=True)"
+        )
+    negatives = [
+        [(name, value) for name, value in negatives if name != anchor]
+        for (anchor, _), negatives in zip(rows.ends, rows.negatives, strict=True)
+    ]
+    notes = []
+    if similar:
+        notes.append(f"{count_of(len(similar), 'pair')} of an item with itself left out")
+    if wrong:
+        notes.append(f"{count_of(len(wrong), 'pair')} of an item with itself as different left out")
+    return replace(rows, negatives=negatives), notes
 
 
 def items_of(rows: PairRows) -> list[str]:
@@ -282,19 +331,19 @@ def items_of(rows: PairRows) -> list[str]:
 
 
 def listed_of(path: Path, rows: PairRows, names: Sequence[str]) -> PairsOfItems:
-    """Return the rows of a table as numbers of items.
+    """Return the rows of a table as numbers of items, without pairs of an item with itself.
 
     Raises
     ------
     DataError
-        If the table names an item that does not exist, pairs an item with itself, or lists a pair as both.
+        If the table names an item that does not exist, or lists a pair as both.
     """
     place = {name.strip(): at for at, name in enumerate(names)}  # a table is read without spaces at the ends of cells
     place |= {name: at for at, name in enumerate(names)}
     pairs: dict[tuple[int, int], float] = {}
     tuples: list[list[int]] = []
-    for row, ((first, second), degree, negatives) in enumerate(
-        zip(rows.ends, rows.degree, rows.negatives, strict=True), start=1
+    for (first, second), degree, negatives, row in zip(
+        rows.ends, rows.degree, rows.negatives, rows.numbers, strict=True
     ):
         others = [] if second is None else [(second, float(degree))]
         listed = [first, *(name for name, _ in (*others, *negatives))]
@@ -305,14 +354,14 @@ def listed_of(path: Path, rows: PairRows, names: Sequence[str]) -> PairsOfItems:
         for name, value in (*others, *negatives):
             b = place[name]
             if a == b:
-                raise DataError(f"{path}: pairs {quoted(name)} with itself in row {row}")
+                continue
             pair = (min(a, b), max(a, b))
             before = pairs.setdefault(pair, value)
             if UNSURE in (before, value):  # doubtful from one side is doubtful from both
                 pairs[pair] = UNSURE
             elif before != value:
                 raise DataError(f"{path}: lists {quoted(first)} and {quoted(name)} with two different degrees")
-        sure = [name for name, value in (*others, *negatives) if value != UNSURE]
+        sure = [name for name, value in (*others, *negatives) if value != UNSURE and place[name] != a]
         if sure:
             tuples.append([a, *(place[name] for name in dict.fromkeys(sure))])
     width = max(map(len, tuples), default=2)
@@ -342,7 +391,7 @@ def classes_of(listed: PairsOfItems, names: Sequence[str]) -> list[str]:
     return [names[first[number]] for number in group]
 
 
-def listed_in(table: str, names: Sequence[str]) -> tuple[PairsOfItems, str]:
+def listed_in(table: str, names: Sequence[str], *, skip_bad: bool = False) -> tuple[PairsOfItems, str]:
     """Return the pairs that a table lists by the names of items, and a clause on them.
 
     Raises
@@ -353,9 +402,10 @@ def listed_in(table: str, names: Sequence[str]) -> tuple[PairsOfItems, str]:
     from .manifest import read_columns  # which reads tables of pairs, too
 
     path = Path(table)
-    listed = listed_of(path, read_rows(path, read_columns(path)), names)
+    rows, left_out = without_pairs_of_one(path, read_rows(path, read_columns(path)), skip_bad=skip_bad)
+    listed = listed_of(path, rows, names)
     doubtful = int((listed.degree == UNSURE).sum())
     note = f"{count_of(len(listed) - doubtful, 'pair')} listed in {path.name}"
     if doubtful:
         note += f", {doubtful:,} doubtful ones left out"
-    return listed, note
+    return listed, ", ".join([note, *left_out])
