@@ -280,6 +280,28 @@ def test_duplicates_are_grouped(index, capsys, monkeypatch, tmp_path):
     assert float(table[3]["distance"]) == pytest.approx(1 - 1 / np.hypot(1, 0.02), rel=1e-4)
 
 
+def test_a_table_of_duplicates_has_the_columns_of_the_index(index, capsys, monkeypatch, tmp_path):
+    found = nearfar.index.Index.load(index)
+    titles = [f"title of {name}" for name in found.names]
+    columns = {"title": titles, "price": [1.0, 2.5, 3, 4, 5, 6], "decision": ["maybe"] * 6}
+    nearfar.index.Index(found.embeddings, names=found.names, labels=found.labels, columns=columns).save(
+        tmp_path / "shop.index"
+    )
+    table = tmp_path / "groups.csv"
+    code, _, err = run(capsys, monkeypatch, "duplicates", tmp_path / "shop.index", "--within", "0.001", "-o", table)
+    assert (code, err) == (0, "")
+    with table.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [*rows[0]] == ["group", "distance", "class", "name", "decision", "title", "price"]
+    assert all(row["title"] == f"title of {row['name']}" for row in rows)
+    assert [row["price"] for row in rows] == ["1", "3", "6", "2.5", "5"]
+    assert [row["decision"] for row in rows] == ["keep", "remove", "remove", "", ""]
+    code, out, err = run(
+        capsys, monkeypatch, "suspects", tmp_path / "shop.index", "--decided", table, "-o", tmp_path / "kept.npz"
+    )
+    assert "2 removed" in out, err
+
+
 def test_the_nearest_pairs_come_first(index, capsys, monkeypatch):
     code, out, _ = run(capsys, monkeypatch, "duplicates", index, "-k", "4")
     assert code == 0

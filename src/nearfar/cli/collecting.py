@@ -67,9 +67,9 @@ def duplicates(
         Leave out pairs of items that have the same value in this column of the index or table, such as photos of one
         object or frames of one video, which are alike anyway.
     out
-        Write the groups to a .csv (group, distance to the nearest other, class, name, decision), in which you can edit
-        the column decision, or to an .html page with their pictures side by side. `nearfar suspects --decided` takes
-        the table.
+        Write the groups to a .csv (group, distance to the nearest other, class, name, decision, and the columns of an
+        index), in which you can edit the column decision, or to an .html page with their pictures side by side.
+        `nearfar suspects --decided` takes the table.
     """
     check_given({"-k": k}, out, overwrite=overwrite)
     from ..workflows import duplicates as find_duplicates

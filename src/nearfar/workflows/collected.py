@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +46,8 @@ class Collected:
         Folder to which the names of images are relative; None if items are not files.
     apart : ndarray of int, shape (n,), or None
         Number of the group of each item, if items of one group are not compared.
+    columns : mapping
+        Further columns of an index, each of length n.
     """
 
     dataset: Dataset
@@ -53,6 +55,7 @@ class Collected:
     distance: str
     folder: Path | None = None
     apart: Ints | None = None
+    columns: Mapping[str, AnyArray] = field(default_factory=dict)
 
     @property
     def classes(self) -> list[str]:
@@ -191,7 +194,7 @@ def of_index(file: Path, group_by: str) -> Collected:
     folder = base_folder_of(index.about, file)
     are_files = len(names) > 0 and (folder / names[0]).is_file()
     apart = numbered(index.all_columns()[group_by]) if group_by else None
-    return Collected(dataset, index.embeddings, index.distance, folder if are_files else None, apart)
+    return Collected(dataset, index.embeddings, index.distance, folder if are_files else None, apart, index.columns)
 
 
 def numbers_of(dataset: Dataset) -> Ints | None:

@@ -22,7 +22,7 @@ from ..neighbors.near_pairs import (
 )
 from ..quoting import count_of
 from .collected import Collected, collect
-from .search_results import distance_text, ignore
+from .search_results import cell_text, distance_text, ignore
 from .suspecting import KEEP, REMOVE
 
 if TYPE_CHECKING:
@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     from ..data.items import NamedReader
     from ..data.located import Named
     from ..models.embedded import Selection
+    from ..numerics.types import AnyArray
 
 COLUMNS_OF_GROUPS = ("group", "distance", "class", "name", "decision")
+"""Columns of a table of groups; those of an index follow, except for one of the same name."""
 GROWTH_OF_PAIRS = 4  # factor by which more pairs are searched, until enough are of two groups
 
 
@@ -94,7 +96,9 @@ def duplicates(
     if out.suffix == ".html":
         write_groups(out, collected, groups, summary, on_outside)
     else:
-        write_table(out, COLUMNS_OF_GROUPS, [row for group in groups for row in decided_rows(group)])
+        columns = {name: values for name, values in collected.columns.items() if name not in COLUMNS_OF_GROUPS}
+        rows = [row for group in groups for row in decided_rows(group, [*columns.values()])]
+        write_table(out, (*COLUMNS_OF_GROUPS, *columns), rows)
     return f"{out}: {summary}"
 
 
@@ -177,8 +181,11 @@ def has_classes(group: Sequence[Duplicate]) -> bool:
     return len({item.label for item in group}) > 1
 
 
-def decided_rows(group: Sequence[Duplicate]) -> list[tuple[object, ...]]:
-    """Return the rows of a table: the first item is kept and the others removed, unless they are of several classes."""
+def decided_rows(group: Sequence[Duplicate], columns: Sequence[AnyArray] = ()) -> list[tuple[object, ...]]:
+    """Return the rows of a table: the first item is kept and the others removed, unless they are of several classes.
+
+    The values of the `columns` (n,) follow.
+    """
     removed = proposed_removals(group)
     return [
         (
@@ -187,6 +194,7 @@ def decided_rows(group: Sequence[Duplicate]) -> list[tuple[object, ...]]:
             item.label,
             item.name,
             "" if has_classes(group) else (REMOVE if item.at in removed else KEEP),
+            *(cell_text(column[item.at].item()) for column in columns),
         )
         for item in group
     ]
