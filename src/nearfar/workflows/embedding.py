@@ -143,7 +143,8 @@ def _about_parts(written: PartsWritten, shard: str) -> str:
     new = len(written.mine) - len(written.found)
     clauses = [f"{count_of(new, 'part')} of {manifest.parts:,} written"]
     if written.found:
-        clauses[0] += f", {len(written.found):,} were there already"
+        verb = "was" if len(written.found) == 1 else "were"
+        clauses[0] += f", {len(written.found):,} {verb} there already"
     if written.missing:
         clauses.append(missing_note(written.missing, manifest.parts))
     else:
