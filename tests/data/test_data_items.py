@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from nearfar.data import DataError, open_dataset, open_task
-from nearfar.data.items import open_items
+from nearfar.data.items import as_items, open_items
 
 from .conftest import class_folders, png, write, zipped
 
@@ -148,3 +148,10 @@ def test_loose_images_that_cannot_be_decoded_are_left_out(tmp_path):
     (tmp_path / "bad.png").write_bytes(b"not an image")
     items = open_items(str(tmp_path), skip_bad=True)
     assert (items.names, items.bad) == (("good.png",), ("bad.png",))
+
+
+@pytest.mark.parametrize("takes", [("image",), ("image", "text"), ()])
+def test_a_folder_in_a_list_is_named_as_one(tmp_path, takes):
+    (tmp_path / "photos").mkdir()
+    with pytest.raises(DataError, match=r"photos' is a folder; expected paths of files; a folder is given alone"):
+        as_items([tmp_path / "photos"], takes=takes)

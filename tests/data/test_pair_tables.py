@@ -97,7 +97,9 @@ def test_what_is_listed_follows_the_items(tmp_path):
             r"row 2 pairs 'b' with itself as different, the first of 2 such rows; .*--skip-bad",
         ),
         (["anchor,positive,negative", "a,b,c", "a,d,a"], r"row 2 pairs 'a' with itself as different.* 1 such row;"),
-        (["text1,text2,similar", "a,b,1", "b,a,0"], "lists 'b' and 'a' with two different degrees"),
+        (["text1,text2,similar", "a,b,1", "c,d,1", "b,a,0"], "lists 'b' and 'a' with .* degrees, in rows 1 and 3;"),
+        (["anchor,positive,negative", "c,d,e", "a,b,b"], "lists 'a' and 'b' with two different degrees, in row 2;"),
+        (["text1,text2,similar", "a,b,match"], "has 'match' in row 1; expected 1 or 0, yes or no, true or false, or a"),
         (["text1,text2,similar", "a,b,-3"], "has '-3' in row 1; expected 0 or more"),
     ],
 )

@@ -185,7 +185,9 @@ def test_commands_build_and_check(tmp_path, capsys, monkeypatch):
     run(capsys, monkeypatch, "index", "-o", "y.index", *(word for k in range(50) for word in ("--remove", f"n{k}")))
     code, _, err = run(capsys, monkeypatch, "index", "-o", "y.index", "--build")
     assert (code, "--build: y.index has no items" in err) == (2, True)
-    assert "--check: only reads" in run(capsys, monkeypatch, "index", "rows.npz", "-o", "x.index", "--check")[2]
+    for words in (["rows.npz", "-o", "x.index"], ["y.index", "rows.npz"], []):
+        assert "--check: expected one index, as in" in run(capsys, monkeypatch, "index", *words, "--check")[2]
+    assert run(capsys, monkeypatch, "index", "y.index", "--check")[0] == 0
 
 
 def test_a_file_is_built_again_without_what_was_removed(tmp_path):

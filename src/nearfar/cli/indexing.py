@@ -91,7 +91,7 @@ def index(
         it again after many changes. A file of which a tenth or more is of removed items is also written again without
         them. SOURCE is not needed. Delete the graph to search exactly.
     check
-        Read all of the file in OUT, and report whether a part of it is damaged. Nothing is changed.
+        Read all of the index in SOURCE (or in OUT), and report whether a part of it is damaged. Nothing is changed.
     upgrade
         A new run, learner or encoder, or embeddings by one, for the index in SOURCE: nearfar index photos.index
         --upgrade runs/new. At first, old vectors are mapped to those of the new model, so that queries are embedded by
@@ -122,13 +122,14 @@ def index(
         with images_from(*items.images), trusting(*trust):
             say(upgraded(source, data, out, upgrade, status, undo, finish, distance, dims, items))
         return
+    if check:
+        file = source or out
+        if file is None or data is not None or None not in (source, out):
+            raise ValueError("--check: expected one index, as in `nearfar index photos.index --check`")
+        say(building.check_index(file))
+        return
     if out is None:
         raise ValueError("--out: expected the index to write, such as -o photos.index")
-    if check:
-        if source is not None:
-            raise ValueError("--check: only reads the index in --out; leave SOURCE out")
-        say(building.check_index(out))
-        return
     if source is not None and not is_folder(out) and not is_address(out):
         check_out(out, overwrite=True)  # `build` refuses an existing index, except for --add, --remove and --overwrite
     with images_from(*items.images), trusting(*trust):

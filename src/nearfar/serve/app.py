@@ -311,6 +311,7 @@ class Api:
         items = _read(NewItems, body).items
         if not items:
             raise HTTPException(400, "items: expected at least one")
+        _check_names(items)
         served = await _in_thread(self.collection.served)
         rows = [await self._embedded_item(request, served, item) for item in items]
 
@@ -730,6 +731,16 @@ class Answer(Response):
 
     def render(self, content: Any) -> bytes:
         return as_json(content)
+
+
+def _check_names(items: Sequence[NewItem]) -> None:
+    """Refuse two items of one name in a request: one of them would replace the other."""
+    first: dict[str, int] = {}
+    for place, item in enumerate(items):
+        before = first.setdefault(item.name, place)
+        if before != place:
+            message = f"items[{place}].name: {quoted(item.name)} is also the name of items[{before}]"
+            raise HTTPException(400, f"{message}; expected different names")
 
 
 def _check_parameters(parameters: QueryParams, *known: str) -> None:

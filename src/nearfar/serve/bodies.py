@@ -95,7 +95,7 @@ def _read(kind: Any, value: Any, at: str) -> Any:
             return {name: _read(get_args(choice)[1], part, f"{at}.{name}") for name, part in value.items()}
         if choice in PLAIN and _is_plain(choice, value):
             return value
-    expected = " or ".join(_called(choice) for choice in choices if choice is not NoneType)
+    expected = " or ".join(_called(choice, value) for choice in choices if choice is not NoneType)
     raise ValueError(f"{at}: expected {expected}, got {quoted(value)}")
 
 
@@ -128,7 +128,9 @@ def _is_plain(kind: Any, value: Any) -> bool:
     return type(value) is kind
 
 
-def _called(kind: Any) -> str:
+def _called(kind: Any, value: Any) -> str:
+    if kind is float and type(value) in (int, float) and abs(value) >= LARGEST:
+        return f"a number from -{LARGEST:g} to {LARGEST:g}"
     if kind in PLAIN:
         return PLAIN[kind][1]
     return "a list" if get_origin(kind) is list else "an object"

@@ -132,6 +132,10 @@ def files_given(column: Any, labels: NDArray[np.int64] | Sequence[str], name: st
         raise DataError(f"{name}: {len(no_paths)} of {len(column)} items are not paths; {first}")
     paths = [os.fspath(path) for path in column]
     missing = [path for path in paths if not os.path.isfile(path)]
+    folder = next((path for path in missing if os.path.isdir(path)), None)
+    if folder is not None:
+        expected = "expected paths of files; a folder is given alone, without a list"
+        raise DataError(f"{name}: {quoted(folder, PATH)} is a folder; {expected}")
     if missing:
         first = quoted(missing[0], PATH)
         raise DataError(

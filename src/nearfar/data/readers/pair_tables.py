@@ -212,7 +212,8 @@ def _degrees(path: Path, column: Sequence[Any], name: str) -> NDArray[np.float32
         degree = _word(cell)
         if degree is None:
             raise DataError(
-                f"{path}: column {quoted(name)} has {quoted(cell)} in row {row + 1}; expected 1 or 0, or a degree"
+                f"{path}: column {quoted(name)} has {quoted(cell)} in row {row + 1}; expected 1 or 0, yes or no, true "
+                "or false, or a degree from 0 on"
             )
         found[row] = degree
     if set(found.tolist()) <= {-1.0, 1.0}:
@@ -341,6 +342,7 @@ def listed_of(path: Path, rows: PairRows, names: Sequence[str]) -> PairsOfItems:
     place = {name.strip(): at for at, name in enumerate(names)}  # a table is read without spaces at the ends of cells
     place |= {name: at for at, name in enumerate(names)}
     pairs: dict[tuple[int, int], float] = {}
+    row_of: dict[tuple[int, int], int] = {}
     tuples: list[list[int]] = []
     for (first, second), degree, negatives, row in zip(
         rows.ends, rows.degree, rows.negatives, rows.numbers, strict=True
@@ -357,10 +359,13 @@ def listed_of(path: Path, rows: PairRows, names: Sequence[str]) -> PairsOfItems:
                 continue
             pair = (min(a, b), max(a, b))
             before = pairs.setdefault(pair, value)
+            earlier = row_of.setdefault(pair, row)
             if UNSURE in (before, value):  # doubtful from one side is doubtful from both
                 pairs[pair] = UNSURE
             elif before != value:
-                raise DataError(f"{path}: lists {quoted(first)} and {quoted(name)} with two different degrees")
+                where = f"in rows {earlier} and {row}" if earlier != row else f"in row {row}"
+                both = f"{quoted(first)} and {quoted(name)}"
+                raise DataError(f"{path}: lists {both} with two different degrees, {where}; correct one of them")
         sure = [name for name, value in (*others, *negatives) if value != UNSURE and place[name] != a]
         if sure:
             tuples.append([a, *(place[name] for name in dict.fromkeys(sure))])
