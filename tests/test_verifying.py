@@ -267,9 +267,15 @@ def test_duplicates_are_grouped(index, capsys, monkeypatch, tmp_path):
     assert lines[0] == "group 0: 3 items"
     assert [line.split()[1:] for line in lines[1:4]] == [["x", "one"], ["x", "one", "again"], ["x", "copy"]]
     assert lines[4] == "group 1: 2 items of 2 classes"
-    assert lines[-1] == "2 groups of 5 items within 0.001; 1 with several classes"
+    assert lines[-2] == "2 groups of 5 items within 0.001; 1 with several classes"
+    fit = (
+        "of 4 pairs within 0.001, 3 are of one class (precision 0.750); "
+        "of 3 pairs of one class, 3 are within it (recall 1.000)"
+    )
+    assert lines[-1] == fit
     code, out, _ = run(capsys, monkeypatch, "duplicates", index, "--within", "0.001", "-o", tmp_path / "groups.csv")
     assert code == 0
+    assert out.splitlines()[-1] == fit
     with (tmp_path / "groups.csv").open(newline="") as file:
         table = list(csv.DictReader(file))
     assert [row["name"] for row in table] == ["one", "one again", "copy", "two", "two again"]

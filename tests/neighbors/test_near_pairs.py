@@ -7,7 +7,15 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from nearfar.neighbors import near_pairs
-from nearfar.neighbors.near_pairs import Nearness, duplicate_distance, groups_within, nearest_pairs, pairs_within
+from nearfar.neighbors.near_pairs import (
+    Nearness,
+    count_by_class,
+    duplicate_distance,
+    groups_within,
+    links_within,
+    nearest_pairs,
+    pairs_within,
+)
 from nearfar.numerics.distances import DISTANCES, pair_distances
 
 rng = np.random.default_rng(0)
@@ -150,3 +158,21 @@ def test_no_distance_is_suggested_where_no_pair_stands_out(distance):
     assert found == [None] * 5
     assert duplicate_distance(np.eye(6)[:, :4], distance="euclidean") is None  # too few rows to compare with
     assert duplicate_distance(np.ones((9, 2)), distance=distance) == 0
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("distance", DISTANCES)
+@pytest.mark.usefixtures("_blocks")
+def test_pairs_of_one_class_are_counted_as_in_the_list(distance, apart):
+    labels = np.random.default_rng(1).integers(-1, 6, len(X))
+    labels[[7, 8, 90]] = 2, 2, 3  # three equal rows of two classes
+    groups = np.random.default_rng(2).integers(0, 40, len(X)) if apart else None
+    d = pair_distances(X, X, I, J, distance)
+    counted = (labels[I] >= 0) & (labels[J] >= 0)
+    if groups is not None:
+        counted &= groups[I] != groups[J]
+    same = counted & (labels[I] == labels[J])
+    for within in (0.0, *np.quantile(d, [0.01, 0.3, 1.0])):
+        near = d <= within
+        found = count_by_class(links_within(X, within, distance=distance, apart=groups), labels)
+        assert found == ((counted & near).sum(), (same & near).sum(), same.sum())

@@ -60,7 +60,8 @@ def duplicates(
         The items to compare, with a model: for example a folder of photos, with or without class folders.
     within
         Group items that are at most this far apart, directly or through a chain of others. Without it, the nearest
-        pairs are printed, with the distance that is suggested; --out uses that distance.
+        pairs are printed, with the distance that is suggested; --out uses that distance. If items have classes, the
+        precision and the recall of the distance among pairs are printed, too.
     k
         Number of pairs to print.
     group_by

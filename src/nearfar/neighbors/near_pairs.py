@@ -184,6 +184,39 @@ class Groups(NamedTuple):
     distances: Array
 
 
+class Links(NamedTuple):
+    """Near pairs of rows, with equal rows as one.
+
+    Attributes
+    ----------
+    place : ndarray of int, shape (n,)
+        Number of each row among the m distinct ones.
+    pairs : NearPairs
+        Pairs of distinct rows.
+    apart : ndarray of int, shape (n,), or None
+        Group of each row, if pairs of rows of one group are left out. Then, every row is a distinct one.
+    """
+
+    place: Ints
+    pairs: NearPairs
+    apart: Ints | None
+
+
+def links_within(rows: Any, within: float, *, distance: str = "euclidean", apart: Ints | None = None) -> Links:
+    """Return the pairs of rows at most `within` apart, without those of rows of which `apart` (n,) is the same.
+
+    Equal rows are one distinct row, unless `apart` is given: only pairs of distinct rows count toward the limit of two
+    million. Otherwise, the function behaves like `pairs_within`.
+    """
+    if apart is not None:
+        pairs = pairs_within(rows, within, distance=distance)
+        kept = apart[pairs.i] != apart[pairs.j]
+        return Links(np.arange(len(apart)), NearPairs(pairs.i[kept], pairs.j[kept], pairs.distances[kept]), apart)
+    x = as_rows(rows, "rows")
+    distinct, place = np.unique(originals(x), return_inverse=True)
+    return Links(place, pairs_within(x[distinct], within, distance=distance), None)
+
+
 def groups_apart(rows: Any, within: float, apart: Ints, *, distance: str = "euclidean") -> Groups:
     """Return the groups of `groups_within`, but without the pairs of rows of which `apart` (n,) has the same number.
 
@@ -192,16 +225,7 @@ def groups_apart(rows: Any, within: float, apart: Ints, *, distance: str = "eucl
     >>> groups_apart([[0.0], [0.1], [5.0], [5.1]], 1.0, np.array([0, 0, 1, 2])).numbers
     array([-1, -1,  0,  0])
     """
-    pairs = pairs_within(rows, within, distance=distance)
-    kept = apart[pairs.i] != apart[pairs.j]
-    i, j = pairs.i[kept], pairs.j[kept]
-    n = len(apart)
-    joined = connected_components(coo_array((np.ones(len(i)), (i, j)), shape=(n, n)), directed=False)[1]
-    nearest = np.full(n, np.inf)
-    # both ends of a pair are near each other
-    np.minimum.at(nearest, i, pairs.distances[kept])
-    np.minimum.at(nearest, j, pairs.distances[kept])
-    return _numbered(joined, nearest)
+    return linked(links_within(rows, within, distance=distance, apart=apart))
 
 
 def groups_within(rows: Any, within: float, *, distance: str = "euclidean") -> Groups:
@@ -215,17 +239,73 @@ def groups_within(rows: Any, within: float, *, distance: str = "euclidean") -> G
     >>> groups_within([[0.0], [5.0], [0.1], [5.3], [9.0]], 1.0).numbers
     array([ 0,  1,  0,  1, -1])
     """
-    x = as_rows(rows, "rows")
-    distinct, place, copies = np.unique(originals(x), return_inverse=True, return_counts=True)
-    pairs = pairs_within(x[distinct], within, distance=distance)
+    return linked(links_within(rows, within, distance=distance))
+
+
+def linked(links: Links) -> Groups:
+    """Return the groups of rows that are connected by chains of near pairs."""
+    pairs = links.pairs
+    copies = np.bincount(links.place)
     # the groups are the connected components of the graph whose edges are the pairs
-    links = coo_array((np.ones(len(pairs.i)), (pairs.i, pairs.j)), shape=(len(distinct), len(distinct)))
-    joined = connected_components(links, directed=False)[1][place]
-    # a copy is at distance 0, also where no other row is near
+    edges = coo_array((np.ones(len(pairs.i)), (pairs.i, pairs.j)), shape=(len(copies), len(copies)))
+    joined = connected_components(edges, directed=False)[1][links.place]
+    # a copy is at distance 0, also where no other row is near; both ends of a pair are near each other
     nearest = np.where(copies > 1, 0.0, np.inf)
     np.minimum.at(nearest, pairs.i, pairs.distances)
     np.minimum.at(nearest, pairs.j, pairs.distances)
-    return _numbered(joined, nearest[place])
+    return _numbered(joined, nearest[links.place])
+
+
+class PairCounts(NamedTuple):
+    """Numbers of pairs of rows that have a class.
+
+    Attributes
+    ----------
+    within : int
+        Pairs within the distance.
+    right : int
+        Those of one class among them.
+    of_class : int
+        All pairs of one class, near or not.
+    """
+
+    within: int
+    right: int
+    of_class: int
+
+
+def count_by_class(links: Links, labels: Ints) -> PairCounts:
+    """Count near pairs by whether both rows have the same of `labels` (n,); rows of -1 have none, and do not count.
+
+    Examples
+    --------
+    >>> count_by_class(links_within([[0.0], [0.1], [0.2], [5.0]], 1.0), np.array([0, 0, 1, 1]))
+    PairCounts(within=3, right=1, of_class=2)
+    """
+    known = np.flatnonzero(labels >= 0)
+    of_class = pairs_in(labels[known])
+    if links.apart is not None:
+        of_class -= pairs_in(np.column_stack([labels, links.apart])[known])
+    cells = (np.ones(len(known), dtype=np.int64), (links.place[known], labels[known]))
+    # rows of each class among the copies of a distinct row, (m, c)
+    counts = coo_array(cells, shape=(links.place.max(initial=0) + 1, labels.max(initial=0) + 1)).tocsr()
+    sizes = counts.sum(axis=1)
+    within = (sizes * (sizes - 1) // 2).sum()
+    right = (counts.data * (counts.data - 1) // 2).sum()
+    i, j = links.pairs.i, links.pairs.j
+    within += sizes[i] @ sizes[j]
+    right += counts[i].multiply(counts[j]).sum()
+    return PairCounts(int(within), int(right), of_class)
+
+
+def pairs_in(kinds: AnyArray) -> int:
+    """Return the number of pairs of equal rows.
+
+    >>> pairs_in(np.array([0, 0, 1, 0]))
+    3
+    """
+    sizes = np.unique(kinds, axis=0, return_counts=True)[1]
+    return int((sizes * (sizes - 1) // 2).sum())
 
 
 def _numbered(joined: Ints, nearest: Array) -> Groups:

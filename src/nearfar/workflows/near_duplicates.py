@@ -14,10 +14,12 @@ from ..evaluation.collapse import collapse
 from ..io.cells import write_table
 from ..neighbors.near_pairs import (
     MAX_LISTED_PAIRS,
+    Links,
     NearPairs,
+    count_by_class,
     duplicate_distance,
-    groups_apart,
-    groups_within,
+    linked,
+    links_within,
     nearest_pairs,
 )
 from ..quoting import count_of
@@ -88,18 +90,23 @@ def duplicates(
                 "within: give a distance, because no pair is so much nearer than others that one can be suggested; "
                 "without out=, the nearest pairs are printed"
             )
-    groups = groups_of(collected, within)
+    groups: list[list[Duplicate]] = []
+    fit: list[str] = []
+    if len(collected.rows):
+        links = links_within(collected.rows, within, distance=collected.distance, apart=collected.apart)
+        groups = groups_of(collected, links)
+        fit = fit_to_classes(collected, links, within)
     summary = summary_of(collected, groups, within)
     if out is None:
         width = max((len(item.label) for group in groups for item in group), default=0)
-        return "\n".join([*(line for group in groups for line in lines_of_group(group, width)), summary])
+        return "\n".join([*(line for group in groups for line in lines_of_group(group, width)), summary, *fit])
     if out.suffix == ".html":
-        write_groups(out, collected, groups, summary, on_outside)
+        write_groups(out, collected, groups, ". ".join([summary, *fit]), on_outside)
     else:
         columns = {name: values for name, values in collected.columns.items() if name not in COLUMNS_OF_GROUPS}
         rows = [row for group in groups for row in decided_rows(group, [*columns.values()])]
         write_table(out, (*COLUMNS_OF_GROUPS, *columns), rows)
-    return f"{out}: {summary}"
+    return "\n".join([f"{out}: {summary}", *fit])
 
 
 def suggested(collected: Collected) -> float | None:
@@ -147,14 +154,9 @@ def closest(collected: Collected, k: int) -> NearPairs:
         count = min(GROWTH_OF_PAIRS * count, most)
 
 
-def groups_of(collected: Collected, within: float) -> list[list[Duplicate]]:
+def groups_of(collected: Collected, links: Links) -> list[list[Duplicate]]:
     """Return the groups of near duplicates, the largest image of each first."""
-    if len(collected.rows) == 0:
-        return []
-    if collected.apart is None:
-        numbers, distances = groups_within(collected.rows, within, distance=collected.distance)
-    else:
-        numbers, distances = groups_apart(collected.rows, within, collected.apart, distance=collected.distance)
+    numbers, distances = linked(links)
     labels = collected.classes
     found = [
         Duplicate(number, at, float(distances[at]), labels[at], collected.dataset.names[at])
@@ -251,6 +253,23 @@ def summary_of(collected: Collected, groups: Sequence[Sequence[Duplicate]], with
     elif largest > len(collected.rows) / 2 and (mixed or not any(collected.classes)):
         summary += f". {largest:,} of {len(collected.rows):,} items are one group: the distance is too large"
     return summary
+
+
+def fit_to_classes(collected: Collected, links: Links, within: float) -> list[str]:
+    """Return a line on how well a distance tells pairs of one class from others; none if no two items are of one."""
+    classes = np.array(collected.classes, dtype=object)
+    labels = np.where(classes == "", -1, collected.dataset.labels)
+    found = count_by_class(links, labels)
+    if found.of_class == 0:
+        return []
+    if found.within:
+        precision = f"{found.right:,} are of one class (precision {found.right / found.within:.3f})"
+        parts = [f"of {count_of(found.within, 'pair')} within {within:g}, {precision}"]
+    else:
+        parts = [f"no pair of items with a class is within {within:g}"]
+    recall = f"{found.right:,} are within it (recall {found.right / found.of_class:.3f})"
+    parts.append(f"of {count_of(found.of_class, 'pair')} of one class, {recall}")
+    return ["; ".join(parts)]
 
 
 def collapsed(collected: Collected) -> str:

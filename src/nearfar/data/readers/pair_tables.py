@@ -187,7 +187,7 @@ def _mined(path: Path, table: Table) -> PairRows:
         of.setdefault(anchor, []).append((other, UNSURE if word == DOUBTFUL else 0.0))
         first.setdefault(anchor, number)
     ones = np.ones(len(of), dtype=np.float32)
-    ends = [(anchor, None) for anchor in of]
+    ends: list[tuple[str, str | None]] = [(anchor, None) for anchor in of]
     return PairRows(ends, ones, [*of.values()], by_class=True, numbers=[*first.values()])
 
 
