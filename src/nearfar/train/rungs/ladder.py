@@ -69,7 +69,8 @@ STAGE_STEPS = 40  # number of batches; the last stage on cached activations take
 TRAINED_SPLITS = 5  # of the classes, for the rungs that train
 FEW_SPLITS = 3  # the same if many photos are compared by default, which takes a minute or a few
 FEW_PHOTOS = 1000  # number of training photos below which there are more splits, and fewer batches after them
-TRIED_BATCHES = 4  # of a training of all weights on photos
+TRIED_BATCHES = 4  # of a training of all weights on few photos
+TRIED_OF_MORE = 16  # of the same on more photos, which then are trained for many more batches than a linear layer needs
 FINAL_BATCHES = 8  # of the same on all training classes, which are more, for few photos
 MAX_ITEMS = 3000  # maximum number of items, so that the table takes a few minutes at most
 TIMED_ITEMS = 48  # number of items that are read and embedded first where the time is limited
@@ -356,7 +357,8 @@ def ladder(
         train = plan.task.train
         config = plan.config
         tries_all = trains_all_weights(plan)
-        whole = whole_config(config, short=tries_all and not full) if full or tries_all else None
+        batches = TRIED_BATCHES if len(train) < FEW_PHOTOS else TRIED_OF_MORE
+        whole = whole_config(config, None if full else batches) if full or tries_all else None
         items = _items(train, config.seed)
         if limit is not None:
             items = _items_in_time(items, config, start, limit)
@@ -416,10 +418,10 @@ def trains_all_weights(plan: Plan) -> bool:
     return default_recipe(plan.config, plan.task) == "photos/finetune" and not plan.config.last_stage
 
 
-def whole_config(config: TrainConfig, *, short: bool) -> TrainConfig:
-    """Return the settings that train all weights on some of the classes, if `short` for a few batches."""
+def whole_config(config: TrainConfig, batches: int | None) -> TrainConfig:
+    """Return the settings that train all weights on some of the classes, perhaps for a number of batches."""
     alone = {"validation": 0.0, "eval_every": 1_000_000, "patience": None, "metric": "none", "track": ()}
-    return config.replace(**alone, **({"steps": TRIED_BATCHES} if short else {}))
+    return config.replace(**alone, **({} if batches is None else {"steps": batches}))
 
 
 def on_all_classes(config: TrainConfig, *, timed: bool = False) -> TrainConfig:
