@@ -43,7 +43,6 @@ COMMAND = re.compile(
 WITHOUT_COMMAND = {
     "what-each-rung-gained-on-grocery-photos": "single runs of a year of versions, with the settings in their rows",
     "size-of-the-images": "splits of the training classes, by a script that was not kept",
-    "a-thousand-photos-all-weights-for-four-epochs": "draws of the training classes, by a script that was not kept",
     "how-often-the-ladder-is-right": "draws of few classes, by a script that was not kept",
 }
 """Sections whose tables no command makes, and why."""
