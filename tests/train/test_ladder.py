@@ -79,7 +79,7 @@ def _few_steps(tmp_path_factory):
         patch.setattr(rungs, "HEAD_STEPS", 8)
         patch.setattr(rungs, "STAGE_STEPS", 2)
         patch.setattr(rungs, "TRIED_BATCHES", 2)
-        patch.setattr(rungs, "TRIED_OF_MORE", 3)
+        patch.setattr(rungs, "TRIED_IN_TIME", 1)
         patch.setattr(rungs, "FINAL_BATCHES", 3)
         yield
 
@@ -565,8 +565,8 @@ def test_the_table_of_a_pretrained_trunk_is_the_same_again(last_stage, last, lar
     assert [row.map_at_r for row in again.rows] == [row.map_at_r for row in found.rows]
 
 
-@pytest.mark.parametrize(("few", "splits", "batches"), [(29, 5, 2), (28, 3, 3)])
-def test_all_weights_are_tried_on_any_number_of_photos(few, splits, batches, large_photos, weights, monkeypatch):
+@pytest.mark.parametrize(("few", "splits"), [(29, 5), (28, 3)])
+def test_all_weights_are_tried_on_any_number_of_photos(few, splits, large_photos, weights, monkeypatch):
     monkeypatch.setattr(rungs, "FEW_PHOTOS", few)
     monkeypatch.setattr(rungs, "UNTRAINED_SPLITS", 2)
     config = TrainConfig.of(
@@ -575,7 +575,7 @@ def test_all_weights_are_tried_on_any_number_of_photos(few, splits, batches, lar
     assert rungs.default_ladder(config).splits == splits
     found = ladder(config, splits=2)
     assert [row.name for row in found.rows] == ["raw", "frozen", "whitened", "head", "full"]
-    assert found.rows[-1].title == f"all weights trained for {batches} batches"
+    assert found.rows[-1].title == "all weights trained for 2 batches"
 
 
 def test_features_that_are_known_start_the_embedding_layer_as_the_training_does(large_photos, weights):
@@ -606,7 +606,7 @@ def test_few_photos_whose_ladder_ends_with_all_weights_train_on_all_classes(full
     said = []
     made = climb(config, tmp_path / "run", progress=False, on_choice=said.append)
     assert said == ["all weights trained"]  # not for the batches of the ladder
-    assert made.step == 3
+    assert made.step == 4 * 2  # epochs of two batches each
     assert made.task.validation is None
     assert len(made.task.train.classes) == 7
     choice = json.loads((made.folder / "choice.json").read_text())
@@ -616,40 +616,24 @@ def test_few_photos_whose_ladder_ends_with_all_weights_train_on_all_classes(full
     assert choice["sentence"] == (
         "Kept: the network, all weights trained, MAP@R 0.780 on held-out classes (raw pixels 0.200; frozen features "
         "0.600). The gain over frozen features is 0.180 on average, and 0.150 to 0.200 in single splits. Then it was "
-        "trained for 3 batches on all training classes, also those that the ladder held out."
+        "trained for 8 batches on all training classes, also those that the ladder held out."
     )
     assert evaluate_run(made, clustering=False).kept == choice["sentence"]
     assert choice["sentence"] in html.unescape(report_run(made.folder).read_text())
 
 
 @pytest.mark.parametrize(
-    ("few", "most", "expected"),
-    [(29, 99, {"steps": 3, "validation": 0.0}), (28, 99, {"epochs": 4, "validation": 0.0}), (28, 27, {})],
+    ("fewest", "most", "expected"),
+    [(9, 99, {"steps": 9, "validation": 0.0}), (3, 99, {"steps": 8, "validation": 0.0}), (9, 27, {})],
 )
-def test_photos_are_trained_as_long_as_there_are_many(few, most, expected, large_photos, weights, monkeypatch):
+def test_photos_are_trained_as_long_as_there_are_many(fewest, most, expected, large_photos, weights, monkeypatch):
     """Few for some batches; more for the epochs of the recipe; those that the ladder saw a part of compare again."""
-    monkeypatch.setattr(rungs, "FEW_PHOTOS", few)
+    monkeypatch.setattr(rungs, "FINAL_BATCHES", fewest)
     monkeypatch.setattr(rungs, "MAX_ITEMS", most)
     config = TrainConfig.of(data=str(large_photos), trunk="timm:test_resnet", pretrained=str(weights), device="cpu")
     found = on_all_classes(config)
     added = set(found.given) - set(config.given)
     assert {name: getattr(found, name) for name in added & {"steps", "epochs", "validation"}} == expected
-
-
-def test_more_photos_whose_ladder_ends_with_all_weights_train_on_all_classes_too(
-    full_wins, large_photos, weights, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(rungs, "FEW_PHOTOS", 28)
-    config = TrainConfig.of(
-        data=str(large_photos), trunk="timm:test_resnet", pretrained=str(weights), device="cpu", batch_size=16
-    )
-    made = climb(config, tmp_path / "run", progress=False)
-    assert made.step == 4 * 2  # epochs of two batches each
-    assert made.task.validation is None
-    choice = json.loads((made.folder / "choice.json").read_text())
-    assert choice["sentence"].endswith(
-        "Then it was trained for 8 batches on all training classes, also those that the ladder held out."
-    )
 
 
 def test_few_photos_have_the_ladder_within_their_minutes(large_photos, weights, tmp_path, monkeypatch):

@@ -73,10 +73,10 @@ def climb(
     rung : {"auto", "frozen", "whitened", "head", "last-stage", "full"}, optional
         Rung to train. "auto" takes the one that the ladder recommends, and is the default if the rungs are compared by
         default or with "full"; otherwise the default is "full". Where the ladder recommends all weights, and there are
-        at most 3,000 photos, they are trained on all training classes, also those that it held out: fewer than a
-        thousand photos for a few batches, and more for the epochs of the config. Settings of the length or of the
-        validation that are given are followed instead. The ladder is then the choice that the run keeps. If there is no
-        time left for these batches, the run keeps a closed form.
+        at most 3,000 photos, they are trained on all training classes, also those that it held out, for the
+        epochs of the config, and for 64 batches at least. Settings of the length or of the validation that are given
+        are followed instead. The ladder is then the choice that the run keeps. If there is no time left for these
+        batches, the run keeps a closed form.
     minutes : float, optional
         Time for all, as for `train`.
     progress : bool

@@ -42,7 +42,7 @@ from ..recipes import recipe
 from ..run import RunFolder, write_json
 from ..scale.devices import make_accelerator
 from ..scoring import raw_items
-from ..settle import Plan, settle
+from ..settle import Plan, sampler_of, settle
 from ..setup import build, checked
 from ..start import start_from_whitening
 from ..task import item_shape, items_of
@@ -68,10 +68,10 @@ HEAD_STEPS = 150  # number of batches; a linear layer on cached features trains 
 STAGE_STEPS = 40  # number of batches; the last stage on cached activations takes ten seconds on a CPU
 TRAINED_SPLITS = 5  # of the classes, for the rungs that train
 FEW_SPLITS = 3  # the same if many photos are compared by default, which takes a minute or a few
-FEW_PHOTOS = 1000  # number of training photos below which there are more splits, and fewer batches after them
-TRIED_BATCHES = 4  # of a training of all weights on few photos
-TRIED_OF_MORE = 16  # of the same on more photos, which then are trained for many more batches than a linear layer needs
-FINAL_BATCHES = 8  # of the same on all training classes, which are more, for few photos
+FEW_PHOTOS = 1000  # number of training photos below which there are more splits
+TRIED_BATCHES = 16  # of a training of all weights on photos
+TRIED_IN_TIME = 4  # the same where the time is limited
+FINAL_BATCHES = 64  # minimum number of the same on all training classes, if all weights win
 MAX_ITEMS = 3000  # maximum number of items, so that the table takes a few minutes at most
 TIMED_ITEMS = 48  # number of items that are read and embedded first where the time is limited
 FEATURES_SHARE = 0.4  # share of a limited time for reading all items and for their features
@@ -357,7 +357,7 @@ def ladder(
         train = plan.task.train
         config = plan.config
         tries_all = trains_all_weights(plan)
-        batches = TRIED_BATCHES if len(train) < FEW_PHOTOS else TRIED_OF_MORE
+        batches = TRIED_BATCHES if limit is None else TRIED_IN_TIME
         whole = whole_config(config, None if full else batches) if full or tries_all else None
         items = _items(train, config.seed)
         if limit is not None:
@@ -427,9 +427,9 @@ def whole_config(config: TrainConfig, batches: int | None) -> TrainConfig:
 def on_all_classes(config: TrainConfig, *, timed: bool = False) -> TrainConfig:
     """Return the settings that train all weights of photos on all classes, because the ladder has compared.
 
-    Few photos are trained for a few batches, and more of them for the epochs of the config. More than `MAX_ITEMS`, of
-    which the ladder has compared only some, still hold classes out, which compare at the end. A config that sets how
-    long it trains, or what it holds out, is as it was.
+    They are trained for the epochs of the config, or if that is longer for `FINAL_BATCHES`. More than `MAX_ITEMS`
+    photos, of which the ladder has compared only some, still hold classes out, which compare at the end. A config that
+    sets how long it trains, or what it holds out, is as it was.
 
     A `timed` training keeps the size of the images: smaller ones would fit into less time, but the ladder has not
     compared them.
@@ -437,12 +437,12 @@ def on_all_classes(config: TrainConfig, *, timed: bool = False) -> TrainConfig:
     if {"epochs", "steps", "validation", "patience", "metric"} & set(config.given):
         return config
     plan = settle(config.replace(validation=0.0))
-    photos = len(plan.task.train)
-    if photos > MAX_ITEMS:
+    if len(plan.task.train) > MAX_ITEMS:
         return config
-    length = {"steps": FINAL_BATCHES} if photos < FEW_PHOTOS else {"epochs": plan.config.epochs}
+    batches = plan.config.epochs * len(sampler_of(plan.config, plan.task.train, None))
+    steps = max(FINAL_BATCHES, batches)
     sizes = {"image_size": plan.config.image_size, "resize": plan.config.resize} if timed else {}
-    return config.replace(**length, **sizes, validation=0.0, eval_every=1_000_000, metric="none")
+    return config.replace(steps=steps, **sizes, validation=0.0, eval_every=1_000_000, metric="none")
 
 
 def runs_ladder_by_default(config: TrainConfig) -> bool:
