@@ -79,7 +79,7 @@ def _few_steps(tmp_path_factory):
         patch.setattr(rungs, "HEAD_STEPS", 8)
         patch.setattr(rungs, "STAGE_STEPS", 2)
         patch.setattr(rungs, "TRIED_BATCHES", 2)
-        patch.setattr(rungs, "TRIED_IN_TIME", 1)
+        patch.setattr(rungs, "TRIED_OF_MORE", 3)
         patch.setattr(rungs, "FINAL_BATCHES", 3)
         yield
 
@@ -565,8 +565,8 @@ def test_the_table_of_a_pretrained_trunk_is_the_same_again(last_stage, last, lar
     assert [row.map_at_r for row in again.rows] == [row.map_at_r for row in found.rows]
 
 
-@pytest.mark.parametrize(("few", "splits"), [(29, 5), (28, 3)])
-def test_all_weights_are_tried_on_any_number_of_photos(few, splits, large_photos, weights, monkeypatch):
+@pytest.mark.parametrize(("few", "splits", "batches"), [(29, 5, 2), (28, 3, 3)])
+def test_all_weights_are_tried_on_any_number_of_photos(few, splits, batches, large_photos, weights, monkeypatch):
     monkeypatch.setattr(rungs, "FEW_PHOTOS", few)
     monkeypatch.setattr(rungs, "UNTRAINED_SPLITS", 2)
     config = TrainConfig.of(
@@ -575,7 +575,7 @@ def test_all_weights_are_tried_on_any_number_of_photos(few, splits, large_photos
     assert rungs.default_ladder(config).splits == splits
     found = ladder(config, splits=2)
     assert [row.name for row in found.rows] == ["raw", "frozen", "whitened", "head", "full"]
-    assert found.rows[-1].title == "all weights trained for 2 batches"
+    assert found.rows[-1].title == f"all weights trained for {batches} batches"
 
 
 def test_features_that_are_known_start_the_embedding_layer_as_the_training_does(large_photos, weights):

@@ -68,9 +68,9 @@ HEAD_STEPS = 150  # number of batches; a linear layer on cached features trains 
 STAGE_STEPS = 40  # number of batches; the last stage on cached activations takes ten seconds on a CPU
 TRAINED_SPLITS = 5  # of the classes, for the rungs that train
 FEW_SPLITS = 3  # the same if many photos are compared by default, which takes a minute or a few
-FEW_PHOTOS = 1000  # number of training photos below which there are more splits
-TRIED_BATCHES = 16  # of a training of all weights on photos
-TRIED_IN_TIME = 4  # the same where the time is limited
+FEW_PHOTOS = 1000  # number of training photos below which there are more splits, with fewer batches
+TRIED_BATCHES = 4  # of a training of all weights on few photos
+TRIED_OF_MORE = 16  # of the same on more photos, which then are trained for many more batches than a linear layer needs
 FINAL_BATCHES = 64  # minimum number of the same on all training classes, if all weights win
 MAX_ITEMS = 3000  # maximum number of items, so that the table takes a few minutes at most
 TIMED_ITEMS = 48  # number of items that are read and embedded first where the time is limited
@@ -357,7 +357,7 @@ def ladder(
         train = plan.task.train
         config = plan.config
         tries_all = trains_all_weights(plan)
-        batches = TRIED_BATCHES if limit is None else TRIED_IN_TIME
+        batches = TRIED_BATCHES if len(train) < FEW_PHOTOS else TRIED_OF_MORE
         whole = whole_config(config, None if full else batches) if full or tries_all else None
         items = _items(train, config.seed)
         if limit is not None:
