@@ -367,7 +367,8 @@ def counts_text(there: int, gone: int) -> str:
     """Return the end of a line: how many items the index had already, and how many were removed."""
     text = ""
     if there:
-        verb, them = ("was", "it") if there == 1 else ("were", "them")
+        verb = "was" if there == 1 else "were"
+        them = "it" if there == 1 else "them"
         text += f"; {there:,} {verb} there already (leave out --new to embed {them} again)"
     if gone:
         text += f"; {gone:,} removed"

@@ -73,7 +73,7 @@ class Selection:
 
     def __post_init__(self) -> None:
         if is_elsewhere(self.data):
-            object.__setattr__(self, "data", local_source(self.data))  # type: ignore[arg-type]
+            object.__setattr__(self, "data", local_source(self.data))  # type: ignore[arg-type]  # it is a text here
 
     @property
     def all_of_run(self) -> bool:

@@ -105,7 +105,7 @@ def _write_npz(path: Path, items: Dataset, rows: AnyArray, distance: str, data: 
     if data and named_by_paths(items, data):  # for reports, which show the images
         about["folder"] = np.asarray(str(root_of(data).absolute()))
     with atomic_write(path) as file:
-        np.savez_compressed(file, embeddings=rows, **about)  # type: ignore[arg-type]
+        np.savez_compressed(file, embeddings=rows, **about)  # type: ignore[arg-type]  # no key is a setting
 
 
 def _write_parquet(path: Path, items: Dataset, rows: AnyArray, distance: str) -> None:

@@ -292,7 +292,8 @@ def count_by_class(links: Links, labels: Ints) -> PairCounts:
     sizes = counts.sum(axis=1)
     within = (sizes * (sizes - 1) // 2).sum()
     right = (counts.data * (counts.data - 1) // 2).sum()
-    i, j = links.pairs.i, links.pairs.j
+    i = links.pairs.i
+    j = links.pairs.j
     within += sizes[i] @ sizes[j]
     right += counts[i].multiply(counts[j]).sum()
     return PairCounts(int(within), int(right), of_class)

@@ -43,8 +43,8 @@ from ..start import start_embedding
 from ..task import item_shape, items_of
 from ..training_data import TrainingData
 from .class_scores import ClassScores, optimism
-from .closed_forms import FORMS, MAX_WIDTH, choose_form, fitted
-from .untrained import UntrainedModel, joint_labels
+from .closed_forms import FORMS, MAX_WIDTH, fitted
+from .untrained import Learned, UntrainedModel
 
 SHARES = (0.25, 0.5, 0.75)  # of the way from the weights before the training to those after it
 PRIOR_DEVIATION = 0.1  # of the gains in MAP@R of single classes, as usual
@@ -515,18 +515,10 @@ class Candidates:
         These may be too few to hold any out. Then the classes on which candidates are scored help to choose the form,
         though they are not fitted: otherwise tables of a handful of classes would have no closed form at all.
         """
-        how: dict[str, Any] = {"seed": self.config.seed, "forms": model.forms}
-        chosen = choose_form(learned, self.train.labels, self.train.groups, self.train.asks, **how)
+        chosen = model.choice_of(Learned.of(learned, (self.train,)))
         if chosen.map_at_r:
             return chosen.name
-        labels = joint_labels((self.train, self.unseen))
-        groups = None
-        if self.train.groups is not None and self.unseen.groups is not None:
-            groups = np.concatenate([self.train.groups, self.unseen.groups])
-        asks = None
-        if self.train.asks is not None and self.unseen.asks is not None:
-            asks = np.concatenate([self.train.asks, self.unseen.asks])
-        return choose_form(np.concatenate([learned, rows]), labels, groups, asks, **how).name
+        return model.choice_of(Learned.of(np.concatenate([learned, rows]), (self.train, self.unseen))).name
 
     def _add_interpolated(self) -> None:
         """Add the best of the networks between the one before the training and the one after it."""

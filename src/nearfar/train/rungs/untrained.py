@@ -113,7 +113,7 @@ class UntrainedModel:
         """Return the closed form that the classes of some items choose, for those who want one."""
         if self.embedder.embedding_dim > MAX_WIDTH:
             return "whitening"
-        found = self._choice_of(self._together([items]))
+        found = self.choice_of(self._together([items]))
         return found.name if found.map_at_r else "whitening"
 
     @property
@@ -141,25 +141,13 @@ class UntrainedModel:
         if self.form == "none":
             return self
         learned = self._together(parts)
-        form = self._choice_of(learned).name
+        form = self.choice_of(learned).name
         model = self if form == "none" else self.with_form(form)
         model._fit(learned)
         return model
 
-    def _together(self, parts: Sequence[Dataset]) -> Learned:
-        """Embed the items of several sets, and join what belongs to them."""
-        chosen = [some_of(part) for part in parts]
-        rows = np.concatenate([self.features(part) for part in chosen])
-        groups = [part.groups for part in chosen if part.groups is not None]
-        asks = [part.asks for part in chosen if part.asks is not None]
-        return Learned(
-            rows=rows,
-            labels=joint_labels(chosen),
-            groups=np.concatenate(groups) if len(groups) == len(parts) else None,
-            asks=np.concatenate(asks) if len(asks) == len(parts) else None,
-        )
-
-    def _choice_of(self, learned: Learned) -> ChosenForm:
+    def choice_of(self, learned: Learned) -> ChosenForm:
+        """Choose a closed form by the classes of some features."""
         return choose_form(
             learned.rows,
             learned.labels,
@@ -168,6 +156,11 @@ class UntrainedModel:
             seed=self.config.seed,
             forms=self.forms,
         )
+
+    def _together(self, parts: Sequence[Dataset]) -> Learned:
+        """Embed the items of several sets."""
+        chosen = [some_of(part) for part in parts]
+        return Learned.of(np.concatenate([self.features(part) for part in chosen]), chosen)
 
     def _fit(self, learned: Learned) -> None:
         found = fitted(self.form, learned.rows, learned.labels)
@@ -191,6 +184,18 @@ class Learned(NamedTuple):
     labels: Ints
     groups: AnyArray | None
     asks: Bools | None
+
+    @classmethod
+    def of(cls, rows: Floats, parts: Sequence[Dataset]) -> Learned:
+        """Join what belongs to the items of several sets, whose features are given one after the other."""
+        groups = [part.groups for part in parts if part.groups is not None]
+        asks = [part.asks for part in parts if part.asks is not None]
+        return cls(
+            rows=rows,
+            labels=joint_labels(parts),
+            groups=np.concatenate(groups) if len(groups) == len(parts) else None,
+            asks=np.concatenate(asks) if len(asks) == len(parts) else None,
+        )
 
 
 def joint_labels(parts: Sequence[Dataset]) -> Ints:
