@@ -546,6 +546,16 @@ def test_a_small_network_is_trained_again_on_all_training_classes(tmp_path, monk
         assert all((again[name] == kept[name]).all() for name in kept)
 
 
+@pytest.mark.parametrize("has_time", [True, False])
+def test_a_training_with_a_time_limit_is_done_again_if_there_is_time(has_time, tmp_path, monkeypatch):
+    monkeypatch.setattr("nearfar.train.rungs.choice.best_of", lambda candidates, **_: "trained")
+    if not has_time:
+        monkeypatch.setattr("nearfar.train.timing.time_limit.TimePlan.seconds_to_train", lambda *_: 1e-9)
+    config = TrainConfig.of(data=separable(tmp_path / "rows.npz"), **TINY)
+    train(config, tmp_path / "run", progress=False, minutes=1)
+    assert ("again" in read_about(tmp_path / "run/best.safetensors")) is has_time
+
+
 @pytest.mark.parametrize("case", ["keep", "many items", "few held out"])
 def test_a_network_is_not_trained_again_where_that_is_not_asked_or_takes_long(case, tmp_path, monkeypatch):
     monkeypatch.setattr("nearfar.train.rungs.choice.best_of", lambda candidates, **_: "trained")

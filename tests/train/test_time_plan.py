@@ -136,11 +136,8 @@ def test_the_schedule_ends_with_the_time():
     assert (stepped.lr_step, stepped.freeze_epochs) == (1, None)
 
 
-def test_epochs_that_are_given_are_not_exceeded():
-    usual = 4 * AMOUNTS.batches
-    assert plan_of(photos(), 60, speed(0.1)).config.steps == plan.MOST_PASSES * usual
-    given = TrainConfig.of(data="photos", epochs=4)
-    assert plan_of(photos(), 60, speed(0.1), given=given).config.steps == usual
+def test_epochs_are_not_exceeded():
+    assert plan_of(photos(), 60, speed(0.1)).config.steps == 4 * AMOUNTS.batches
 
 
 def test_evaluations_take_a_small_part_of_the_time():

@@ -266,13 +266,21 @@ class Trainer:
         task = self.loop.data.task
         assert task.validation is not None
         config = self.loop.config
-        held_out = len(task.validation) / (len(task.train) + len(task.validation))
+        whole = len(task.train) + len(task.validation)
         trained = self.position.step * config.batch_size
         if config.starts_pretrained:
             is_short = task.train.texts is not None and trained <= MOST_TEXTS_AGAIN
         else:
             is_short = trained <= MOST_ITEMS_AGAIN
-        return is_short and held_out >= SHARE_FOR_AGAIN and self.timing is None and distributed.world() == 1
+        is_worth_it = len(task.validation) >= SHARE_FOR_AGAIN * whole
+        return is_short and is_worth_it and self._has_time_for(whole / len(task.train)) and distributed.world() == 1
+
+    def _has_time_for(self, trainings: float) -> bool:
+        """Return whether there is time for so many more trainings as long as this one."""
+        if self.timing is None:
+            return True
+        seconds = trainings * self.position.step * self.slowness * self.timing.batch
+        return seconds <= self.timing.seconds_to_train(self.slowness)
 
     def _train_again(self, epochs: float) -> dict[str, Tensor]:
         """Train the same network on all training classes for a number of epochs, and return its weights."""

@@ -52,7 +52,6 @@ UNTRAINED_SHARE = 0.8  # the same, where nothing is trained
 TIMED_SHARE = 0.03  # share of the time that is left, for the timed batches
 EMBEDDED_ITEMS = 64  # number of items that are embedded for their time
 FIRST_ITEMS = 8  # the same, which are embedded first
-MOST_PASSES = 5  # how many times the usual number of passes over the items a training has at most
 ENOUGH_PASSES = 0.5  # share of the usual passes for which larger images are not given up
 SIDES = (1, 6 / 7, 5 / 7, 4 / 7, 3 / 7)  # of images: 224, 192, 160, 128 and 96 pixels for most trunks
 SMALLEST_SIDE = 96  # pixels
@@ -112,7 +111,7 @@ def plan_training(config: TrainConfig, limit: TimeLimit, start: Path | None = No
     Parameters
     ----------
     config : TrainConfig
-        Settings. Their `epochs` or `steps` are not exceeded if they were given. An `image_size` that was given stays.
+        Settings. Their `epochs` or `steps` are not exceeded. An `image_size` that was given stays.
     limit : TimeLimit
         The time for everything from now on.
     start : Path, optional
@@ -276,10 +275,9 @@ def planned(
         If not even a few batches and the scores fit into the time.
     """
     usual = _usual_steps(settled, amounts)
-    most = usual if {"epochs", "steps"} & set(given.given) else MOST_PASSES * usual
     left = limit.seconds_left
     fitting = steps_in_time(settled, speed, amounts, left - opening)
-    if fitting < min(FEWEST_STEPS, most):
+    if fitting < min(FEWEST_STEPS, usual):
         spent = 60 * limit.minutes - left
         fixed = opening + _fixed_seconds(settled, speed, amounts)
         needed = spent + (fixed + _seconds_of(FEWEST_STEPS, settled, speed, amounts)) / (1 - RESERVE)
@@ -293,7 +291,7 @@ def planned(
             f"take about {duration(needed)}; give at least {ceil(needed / 60)}, or fewer {kind}s{advice}",
             untrained=given if fits else None,
         )
-    steps = min(fitting, most)
+    steps = min(fitting, usual)
     config = given.replace(**_schedule(settled, steps, usual, speed, amounts))
     length = f"{steps:,} batches, {steps / amounts.batches:.1f} passes over the {kind}s"
     if config.image_size not in (None, settled.image_size):
