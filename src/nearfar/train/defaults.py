@@ -26,6 +26,7 @@ PHOTO_SHARE = 0.9  # smallest share of the images with such a side, so that sing
 DECODED_SAMPLE = 16  # number of images that are decoded to tell shades of gray from black and white
 TEXT_PASSES = 2  # passes over the texts of a training
 TEXT_BATCHES = 24  # batches of a training on few texts, which then has more passes
+PAIR_BATCHES = 60  # the same on few queries and their documents, which are many classes of two
 TEXT_WIDTH = 384  # dimensions of embeddings of texts if the model does not state how many features it has
 PHOTO_TRUNKS = (
     "mobilenetv1_100",
@@ -165,7 +166,8 @@ def _of_texts(config: TrainConfig, task: Task, start: Path | None) -> dict[str, 
     """Return the settings of a text model that depend on its width and on the number of texts."""
     batch_size = config.batch_size if "batch_size" in config.given else recipe("texts/finetune")["batch_size"]
     batches = max(1, len(task.train) // batch_size)  # of an epoch
-    epochs = max(TEXT_PASSES, ceil(TEXT_BATCHES / batches))
+    fewest = TEXT_BATCHES if task.train.asks is None else PAIR_BATCHES
+    epochs = max(TEXT_PASSES, ceil(fewest / batches))
     options = parse_trunk(config.trunk)[1]
     width = text_width(tokenizer_folder(config, start), options) if config.trunk.startswith("transformers:") else None
     # few classes would choose an epoch by chance
