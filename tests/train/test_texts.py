@@ -24,7 +24,7 @@ from nearfar.deep.networks.weights import TrunkError
 from nearfar.io.scores_file import baseline_of, read_scores
 from nearfar.train import TrainConfig, TrainError, embed_run, evaluate_run, recipe, text_trunks, train
 from nearfar.train.checkpoint import load_tensors, read_about, save_tensors
-from nearfar.train.defaults import TEXT_BATCHES, defaults_note
+from nearfar.train.defaults import PAIR_BATCHES, TEXT_BATCHES, defaults_note
 from nearfar.train.rungs.ladder import config_for, ladder, runs_ladder_by_default
 from nearfar.train.rungs.untrained import save_untrained
 from nearfar.train.settle import settle
@@ -127,6 +127,14 @@ def test_the_text_half_of_a_model_of_images_and_texts(transformers, tmp_path):
     with torch.no_grad():
         expected = model.text_model(input_ids=ids, attention_mask=(ids > 0).long()).pooler_output
         torch.testing.assert_close(trunk(rows), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_few_queries_and_documents_are_trained_for_more_batches_than_few_texts_of_classes(bert, tmp_path):
+    lines = [f"red item {i},item {i} of red" for i in range(40)]
+    (tmp_path / "queries.csv").write_text("\n".join(["query,document", *lines, ""]))
+    config = settle(TrainConfig.of(data=str(tmp_path / "queries.csv"), trunk=f"transformers:{bert}")).config
+    assert config.epochs == PAIR_BATCHES  # of a batch each
+    assert PAIR_BATCHES > TEXT_BATCHES
 
 
 def test_a_text_model_has_the_recipe_of_texts_and_is_the_baseline(run, bert, table):
