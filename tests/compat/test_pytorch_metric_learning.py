@@ -357,7 +357,10 @@ def test_miners(text, reference):
     x, y = batch()
     ours, there = both(text)
     more = batch(1, 15) if reference else ()
-    one, other = ours(x, y, *more), there(x, y, *more)
+    assert_same_indices(ours(x, y, *more), there(x, y, *more))
+
+
+def assert_same_indices(one, other):
     assert len(one) == len(other)
     halves = [slice(0, 3)] if len(one) == 3 else [slice(0, 2), slice(2, 4)]
     for half in halves:
@@ -781,6 +784,47 @@ def test_whole_numbers_in_a_tensor_of_floats_are_labels(text, dtype):
     torch.testing.assert_close(loss(x, y.to(dtype)), loss(x, y), rtol=0, atol=0)
     with pytest.raises(ValueError, match=r"labels: expected whole numbers, one for each class, got 0\.5"):
         loss(x, y.to(dtype) + 0.5)
+
+
+KINDS_OF_NUMBERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.uint16, torch.uint32, torch.float32]
+
+
+@pytest.mark.parametrize("text", [*PAIRS, *WITHOUT_INDICES, *MORE, "losses.ArcFaceLoss(C, D)"])
+def test_labels_are_numbers_of_any_kind(text):
+    x, y = batch(n=12)
+    loss, _ = both(text)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        expected = loss(x, y)
+        for kind in KINDS_OF_NUMBERS:
+            torch.manual_seed(0)
+            torch.testing.assert_close(loss(x, y.to(kind)), expected, rtol=0, atol=0)
+
+
+SELF = [text for text in OF_PAIRS if "Circle" not in text and "Tuplet" not in text]
+
+
+@pytest.mark.parametrize("distance", ["None", "distances.LpDistance(p=3)"])
+@pytest.mark.parametrize("text", SELF)
+def test_samples_are_their_own_references_only_as_the_very_tensors(text, distance):
+    x, y = batch(n=16)
+    y = y.int()
+    other = x.detach().flip(0)
+    ours, there = both(text.format(d=distance, r="None"))
+    same(ours(x, y, ref_emb=x, ref_labels=y), ours(x, y), x)
+    same(ours(x, y, ref_emb=x, ref_labels=y.clone()), ours(x, y, ref_emb=x.clone(), ref_labels=y.clone()), x)
+    same(ours(x, y, ref_emb=other, ref_labels=y), ours(x, y, ref_emb=other, ref_labels=y.clone()), x)
+    if "Triplet" not in text and "Lifted" not in text:
+        torch.testing.assert_close(ours(x, y, ref_emb=other, ref_labels=y), there(x, y, None, other, y.clone()))
+
+
+# HDCMiner chooses among equal distances; MultiSimilarityMiner leaves out the diagonal of the very tensors
+@pytest.mark.parametrize("text", [text for text in MINERS if "HDC" not in text and "MultiSim" not in text])
+def test_miners_read_the_labels_of_references_that_are_the_samples(text):
+    x, y = batch(n=16)
+    moved = (y + torch.arange(16) % 2) % C
+    ours, there = both(text)
+    assert_same_indices(ours(x, y, x, moved), there(x, y, x, moved))
 
 
 def test_references_and_miners_take_whole_numbers_too():

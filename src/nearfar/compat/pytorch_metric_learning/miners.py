@@ -14,7 +14,7 @@ from ...deep.miners.pair_margins import pair_margins
 from ...deep.miners.wide_angles import wide_angles
 from ...deep.pairwise.comparison import Rows
 from .distances import BaseDistance, CosineSimilarity, LpDistance
-from .losses.base import check_labels
+from .losses.base import another_set, check_labels
 from .mismatch import Mismatch
 from .utils import common_functions
 from .utils.loss_and_miner_utils import get_matches_and_diffs, get_random_triplet_indices
@@ -64,12 +64,13 @@ class BaseMiner(nn.Module):
         """
         own = check_labels(embeddings, labels)
         assert own is not None
-        if ref_emb is None:
+        itself = ref_emb is embeddings and (ref_labels is None or ref_labels is labels)
+        if ref_emb is None or itself:
             found = self.mine(embeddings, own, embeddings, own)
         else:
-            others = own if ref_labels is None or ref_labels is labels else check_labels(ref_emb, ref_labels)
-            assert others is not None
-            found = self.mine(embeddings, own, ref_emb, others)
+            given = ref_labels is not None and ref_labels is not labels
+            others = check_labels(ref_emb, ref_labels) if given else own
+            found = self.mine(embeddings, own, *another_set(ref_emb, others))
         self._count(found)
         return found
 

@@ -105,14 +105,13 @@ class BaseMetricLossFunction(nn.Module):
             Triplets or pairs of samples, or of samples and references.
         ref_emb, ref_labels : (m, d) float tensor, (m,) integers, optional
         """
+        itself = ref_emb is embeddings and (ref_labels is None or ref_labels is labels)
         labels = check_labels(embeddings, labels)
-        if ref_emb is None or (ref_emb is embeddings and (ref_labels is None or ref_labels is labels)):
+        if ref_emb is None or itself:
             ref_emb = None
             ref_labels = None
-        elif ref_labels is None:
-            ref_labels = labels
         else:
-            ref_labels = as_classes(ref_labels).to(embeddings.device)
+            ref_emb, ref_labels = another_set(ref_emb, labels if ref_labels is None else ref_labels)
         if isinstance(indices_tuple, tuple | list) and all(isinstance(part, Tensor) for part in indices_tuple):
             indices_tuple = [part.to(embeddings.device) for part in indices_tuple]
         self.check_inputs(embeddings, labels, indices_tuple, ref_emb)
@@ -271,23 +270,27 @@ def check_labels(embeddings: Tensor, labels: Tensor | None) -> Tensor | None:
     return as_classes(labels).to(embeddings.device)
 
 
+def another_set(ref_emb: Tensor, ref_labels: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Return references as tensors of their own: the very tensors of the samples would be these themselves."""
+    of_references = None if ref_labels is None else as_classes(ref_labels).to(ref_emb.device).clone()
+    return ref_emb.view_as(ref_emb), of_references
+
+
 def all_known(labels: Tensor | None) -> Tensor | None:
     """Return labels with another number for -1, which is a class like any other here, but unknown in nearfar."""
     return None if labels is None else torch.where(labels == UNKNOWN, CLASS_OF_UNKNOWN, labels)
 
 
 def as_classes(labels: Tensor) -> Tensor:
-    """Return labels that are whole numbers in a tensor of floats as integers, and other labels as they are.
+    """Return labels of any kind of numbers as int64, the only kind that holds every mark such as CLASS_OF_UNKNOWN.
 
     Raises
     ------
     Mismatch
         If a label is not a whole number.
     """
-    if not labels.is_floating_point():
-        return labels
     classes = labels.long()
-    if not torch.equal(classes.to(labels.dtype), labels):
+    if labels.is_floating_point() and not torch.equal(classes.to(labels.dtype), labels):
         wrong = labels[classes.to(labels.dtype) != labels][0].item()
         raise Mismatch(f"labels: expected whole numbers, one for each class, got {wrong}")
     return classes
