@@ -9,6 +9,7 @@ import pytest
 
 import nearfar
 from nearfar.evaluation import identify, verify, verify_pairs
+from nearfar.workflows.verification import read_pair_list
 
 from .commands import run
 
@@ -171,7 +172,10 @@ def test_the_pairs_of_lfw(capsys, monkeypatch, tmp_path):
         assert out.endswith(f"\n\n{verify_pairs(X, ij, same, folds=told)}\n")
     for line, message in (
         ("Ann_Lee 1 999", "line 14: faces has no 'Ann_Lee/Ann_Lee_0999'; its first item is 'lfw/Ann_Lee/"),
-        ("Ann_Lee 1", "line 14: expected NAME A B or NAME A OTHER B as in LFW, got 'Ann_Lee 1'"),
+        (
+            "Ann_Lee 1",
+            "line 14: expected NAME A B or NAME A OTHER B as in LFW, or lines that all are 1 LEFT RIGHT or",
+        ),
         ("Ann_Lee 1 x", "line 14: expected NAME A B or NAME A OTHER B"),
         ("Ann_Lee 1 \N{SUPERSCRIPT TWO}", "line 14: expected NAME A B or NAME A OTHER B"),
     ):
@@ -179,6 +183,55 @@ def test_the_pairs_of_lfw(capsys, monkeypatch, tmp_path):
         code, _, err = run(capsys, monkeypatch, *words)
         assert (code, err.count("\n")) == (2, 1)
         assert message in err
+
+
+ANSWERS = {"1": "0", "target": "nontarget", "Genuine": "impostor"}
+TRIALS = ["{same} {left} {right}", "{left} {right} {same}", "{left}\t{right}\t{same}", "{same}  {left}   {right}"]
+
+
+@pytest.mark.parametrize("form", TRIALS)
+@pytest.mark.parametrize("yes", ANSWERS)
+@pytest.mark.parametrize("name", ["trials", "veri_test.txt"])
+def test_trials_of_speakers(form, yes, name, tmp_path):
+    told = [("id1/a/1.wav", "id1/b/2.wav", True), ("id1/a/1.wav", "id2/c/3.wav", False)]
+    lines = [form.format(left=i, right=j, same=yes if same else ANSWERS[yes]) for i, j, same in told]
+    (tmp_path / name).write_text("\n".join(lines) + "\n")
+    found = read_pair_list(tmp_path / name)
+    assert [(pair.left, pair.right, pair.same) for pair in found.pairs] == told
+    assert not found.lfw
+    (tmp_path / name).write_text("\n".join([*lines, "id1/a/1.wav id2/c/3.wav"]))
+    with pytest.raises(ValueError, match=r"line 3: expected (1 LEFT RIGHT|LEFT RIGHT 1) as in the lines before"):
+        read_pair_list(tmp_path / name)
+
+
+@pytest.mark.parametrize("sign", [",", "\t", ";", "|"])
+def test_a_table_of_pairs_may_have_other_signs_between_its_columns(sign, tmp_path):
+    rows = [["left", "right", "same"], ["a b", "c", "1"], ["d", "e", "0"]]
+    for name in ("pairs.csv", "pairs.tsv", "pairs.txt"):
+        (tmp_path / name).write_text("\r\n".join(sign.join(row) for row in rows))
+        assert [pair[1:4] for pair in read_pair_list(tmp_path / name).pairs] == [("a b", "c", True), ("d", "e", False)]
+
+
+@pytest.mark.parametrize("kind", ["npz", "csv", "parquet"])
+def test_listed_pairs_need_no_classes(kind, capsys, monkeypatch, tmp_path):
+    file = tmp_path / f"rows.{kind}"
+    names = [f"item {i}" for i in range(60)]
+    if kind == "npz":
+        np.savez(file, embeddings=X, names=names)
+    elif kind == "csv":
+        cells = [[name, *map(repr, row.tolist())] for name, row in zip(names, X, strict=True)]
+        file.write_text("\n".join(",".join(row) for row in [["name", *"abcde"], *cells]))
+    else:
+        parquet = pytest.importorskip("pyarrow.parquet")
+        pyarrow = pytest.importorskip("pyarrow")
+        parquet.write_table(pyarrow.table({"name": names, "embedding": X.tolist()}), file)
+    pairs = [(0, 1), (0, 30), (2, 3), (41, 7)]
+    lines = [f"item {i},item {j},{int(Y[i] == Y[j])}" for i, j in pairs]
+    (tmp_path / "pairs.csv").write_text("\n".join(["left,right,same", *lines]))
+    words = ["evaluate", file, "--protocol", "verification", "--pairs", tmp_path / "pairs.csv"]
+    code, out, _ = run(capsys, monkeypatch, *words, "--distance", "cosine")
+    assert code == 0
+    assert str(verify_pairs(X.astype(np.float32), pairs, [Y[i] == Y[j] for i, j in pairs])) in out
 
 
 def test_a_list_of_lfw_with_empty_folds_is_refused(rows, capsys, monkeypatch, tmp_path):

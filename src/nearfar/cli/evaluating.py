@@ -114,7 +114,8 @@ def evaluate(
         False accept rate of verification and identification. Repeat for several; by default 0.1, 0.01 and 0.001.
     pairs
         Verify only the pairs in this .csv, with the columns left and right (names of items), same (1 or 0) and
-        optionally fold; or the pairs in a pairs.txt like that of LFW.
+        optionally fold; in a pairs.txt like that of LFW; or in a list of trials, such as "1 left right" or "left right
+        target" in each line. The items then need no classes.
     ways
         Number of classes of a few-shot episode.
     shots

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 from ..data import Dataset
 from ..data.checks.training_items import unseen
 from ..data.dataset import UNKNOWN_CLASS, some
-from ..data.items import embedding_rows, flat_rows, left_out
+from ..data.items import embedding_rows, flat_rows, left_out, open_items
 from ..data.located import is_elsewhere, local_embeddings, local_source
 from ..data.open import match_classes, of_classes, open_source, queries_and_documents, read_levels, same_classes
 from ..data.readers.arrays import read_arrays, read_gallery
@@ -229,9 +229,11 @@ def _items_of_file(source: Path, selection: Selection, *, labeled: bool, apart: 
     columns = {"label": selection.label, "name": selection.name}
     if not is_table(source):  # they are about the table of another model
         columns = {"label": None, "name": None}
-    dataset, gallery = _queries_and_gallery(str(source), selection, columns, apart=apart and labeled)
     if labeled:
+        dataset, gallery = _queries_and_gallery(str(source), selection, columns, apart=apart)
         dataset = with_classes(dataset)
+    else:
+        dataset, gallery = _listed_items(str(source), selection, columns), None
     if apart and source.suffix == ".npz":
         gallery = read_gallery(source, skip_bad=selection.skip_bad) or gallery
     return dataset, gallery
@@ -246,8 +248,12 @@ def _items_to_embed(
     """
     if selection.data is not None:
         columns = {"label": selection.label, "name": selection.name}
-        how: dict[str, Any] = {"apart": apart, "mixed": "table" in model.takes}
-        dataset, gallery = _queries_and_gallery(selection.data, selection, columns, **how)
+        gallery: Dataset | None = None
+        if listed:
+            dataset = _listed_items(selection.data, selection, columns, model.takes)
+        else:
+            how: dict[str, Any] = {"apart": apart, "mixed": "table" in model.takes}
+            dataset, gallery = _queries_and_gallery(selection.data, selection, columns, **how)
         dataset = encoded_for(model, dataset)
         gallery = None if gallery is None else encoded_for(model, gallery)
         return unseen(dataset, learned, keep=selection.seen_too or listed), gallery
@@ -277,6 +283,14 @@ def _queries_and_gallery(
         return (apart and queries_and_documents(items)) or (items, None)
     query_items, gallery = (opened.items.subset(roles == role) for role in ("query", "gallery"))
     return of_classes(query_items, selection.classes), gallery
+
+
+def _listed_items(
+    data: str, selection: Selection, columns: Mapping[str, str | None], takes: Collection[str] = ()
+) -> Dataset:
+    """Open all items, which need no class: the pairs in which they are listed state what is the same."""
+    items = open_items(data, **columns, skip_bad=selection.skip_bad, takes=takes)
+    return of_classes(items, selection.classes)
 
 
 def refuse_data(source: Path, data: str | None) -> None:

@@ -20,8 +20,10 @@ from ..models.embedded import Selection, embed_source
 from ..quoting import quoted
 from .outcome import Outcome
 
-YES = ("1", "+1", "true", "yes", "same")
-NO = ("0", "-1", "false", "no", "different")
+YES = ("1", "+1", "true", "yes", "same", "target", "genuine")
+NO = ("0", "-1", "false", "no", "different", "nontarget", "impostor")
+TABLES = (",", "\t", ";", "|")
+"""What may stand between the columns of a table of pairs."""
 
 
 def score_verification(source: Path, selection: Selection, pairs: Path | None, fars: Sequence[float] = ()) -> Outcome:
@@ -32,7 +34,7 @@ def score_verification(source: Path, selection: Selection, pairs: Path | None, f
     source, selection
         As for ``nearfar evaluate``.
     pairs : Path, optional
-        A .csv with the columns left, right, same and optionally fold, or a .txt as that of LFW.
+        As for `read_pair_list`.
     fars : sequence of float
         False accept rates. If empty, those of `verify`.
     """
@@ -82,6 +84,10 @@ def _rates(fars: Sequence[float]) -> dict[str, Any]:
     return {"fars": fars} if fars else {}
 
 
+Lines = list[tuple[int, list[str]]]
+"""The numbers of lines, and their words."""
+
+
 class Listed(NamedTuple):
     """A pair in a file: its line, the names of both items, whether they are of one class, and its fold."""
 
@@ -101,15 +107,21 @@ class PairFile(NamedTuple):
 
 
 def read_pair_list(path: Path) -> PairFile:
-    """Read the pairs of a file.
+    """Read the pairs of a file: a table, the pairs.txt of LFW, or a list of trials as those of VoxCeleb or Kaldi.
+
+        left,right,same,fold      a table, also with tabs, semicolons or bars; fold is optional
+        Ann_Lee 1 4               LFW: two photos of one person
+        Ann_Lee 1 Bob_Poe 2       LFW: photos of two people
+        1 a/1.wav b/7.wav         trials, with 1 or 0 before the names of both items
+        a/1.wav b/7.wav target    trials, with target or nontarget, or 1 or 0, after them
 
     Raises
     ------
     FileNotFoundError
         If there is no such file.
     ValueError
-        If the file is neither a CSV in UTF-8 nor a .txt as that of LFW, lacks a column, or a value of same is not 1 or
-        0. The message names the line.
+        If the file is none of these in UTF-8, lacks a column, or does not say of a pair whether it is the same. The
+        message names the line.
     """
     if not path.is_file():
         raise FileNotFoundError(f"pairs: {path}: no such file")
@@ -117,8 +129,15 @@ def read_pair_list(path: Path) -> PairFile:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: is not UTF-8; save it as CSV in UTF-8") from error
-    lfw = path.suffix == ".txt" and "," not in text.partition("\n")[0]
-    return PairFile(path, list(_of_lfw(path, text) if lfw else _of_table(path, text)), lfw)
+    header = text.partition("\n")[0]
+    separator = next((sign for sign in TABLES if columns_of_pairs(header.strip().split(sign))), None)
+    if separator is not None or path.suffix in (".csv", ".tsv") or "," in header:
+        return PairFile(path, list(_of_table(path, text, separator or ",")), lfw=False)
+    lines = [(number, line.split()) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
+    place = _place_of_answers(lines)
+    if place is not None:
+        return PairFile(path, list(_of_trials(path, lines, place)), lfw=False)
+    return PairFile(path, list(_of_lfw(path, lines)), lfw=True)
 
 
 def rows_of_pairs(
@@ -153,10 +172,10 @@ def rows_of_pairs(
     return ij, [pair.same for pair in pairs], folds if len(folds) == len(pairs) and pairs else None
 
 
-def _of_table(path: Path, text: str) -> Iterator[Listed]:
-    """Read the pairs of a CSV file, by the names of its columns."""
+def _of_table(path: Path, text: str, separator: str) -> Iterator[Listed]:
+    """Read the pairs of a table, by the names of its columns."""
     try:
-        table = csv.DictReader(io.StringIO(text, newline=""))
+        table = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator)
         rows = [(table.line_num, row) for row in table]  # a blank line has no row
         header = table.fieldnames or ()
     except csv.Error as error:
@@ -173,9 +192,32 @@ def _of_table(path: Path, text: str) -> Iterator[Listed]:
         yield Listed(line, left, right, answer in YES, row.get("fold") or None)
 
 
-def _of_lfw(path: Path, text: str) -> Iterator[Listed]:
+def _place_of_answers(lines: Lines) -> int | None:
+    """Return whether the answers of trials are their first or their last word, 0 or 2; None if these are no trials.
+
+    The second word of a trial is the name of an item, and not a number as in LFW.
+    """
+    if not lines or len(lines[0][1]) != 3 or lines[0][1][1].isdecimal():
+        return None
+    return next((place for place in (0, 2) if lines[0][1][place].lower() in YES + NO), None)
+
+
+def _of_trials(path: Path, lines: Lines, place: int) -> Iterator[Listed]:
+    """Read the lines `1 left right` or `left right 1`."""
+    expected = "1 LEFT RIGHT" if place == 0 else "LEFT RIGHT 1"
+    for line, words in lines:
+        answer = words[place].lower() if len(words) == 3 else ""
+        if answer not in YES + NO:
+            shown = quoted(" ".join(words))
+            raise ValueError(
+                f"{path}, line {line}: expected {expected} as in the lines before, or 0 for 1, got {shown}"
+            )
+        left, right = words[1:] if place == 0 else words[:2]
+        yield Listed(line, left, right, answer in YES, fold=None)
+
+
+def _of_lfw(path: Path, lines: Lines) -> Iterator[Listed]:
     """Read the lines `name a b` and `name a other b`, after a line with the number of folds and of pairs per fold."""
-    lines = [(number, line.split()) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
     counts: list[int] = []
     if lines and len(lines[0][1]) < 3 and all(map(str.isdecimal, lines[0][1])):
         counts = [int(word) for word in lines[0][1]]
@@ -185,7 +227,8 @@ def _of_lfw(path: Path, text: str) -> Iterator[Listed]:
     for at, (line, words) in enumerate(lines):
         if len(words) not in (3, 4) or not (words[1].isdecimal() and words[-1].isdecimal()):
             shown = " ".join(words)
-            raise ValueError(f"{path}, line {line}: expected NAME A B or NAME A OTHER B as in LFW, got {quoted(shown)}")
+            expected = "NAME A B or NAME A OTHER B as in LFW, or lines that all are 1 LEFT RIGHT or LEFT RIGHT 1"
+            raise ValueError(f"{path}, line {line}: expected {expected}, got {quoted(shown)}")
         name = words[0]
         other = words[2] if len(words) == 4 else name
         yield Listed(
