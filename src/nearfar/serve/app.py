@@ -8,8 +8,6 @@ import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from collections.abc import Collection as Hosts
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from functools import lru_cache
 from math import isfinite, nan
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,6 @@ from typing import Any
 import numpy as np
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
@@ -25,39 +22,28 @@ from starlette.responses import FileResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 
 from ..index.records import Hits, Records
-from ..index.stores import THRESHOLD, Store
+from ..index.stores import Store
 from ..index.words import search_fused, words_hits
 from ..io.untrusted import parse_json
 from ..numerics.types import AnyArray
 from ..quoting import quoted
+from .answers import JSON, Answer, as_json, as_response, in_thread
 from .batches import Batches
 from .bodies import LARGEST, Body, EmbeddingInput, Names, NewItem, NewItems, Vectors, image_in, read_body
-from .collection import (
-    Collection,
-    NotAnImageError,
-    OtherModelError,
-    Served,
-    TooManyPixelsError,
-    one_item,
-    plain_items,
-    plain_neighbors,
-)
+from .collection import Collection, Served, one_item, plain_items, plain_neighbors
 from .decodings import Decodings, StoppingError
 from .guard import COOKIE, LIMITS, LOOPBACK, Guard, Limits, error_response
 from .marks import WrongLabels
 from .metrics import Metrics
 from .openapi import specification
+from .parameters import MAX_NAME, MAX_NEIGHBORS, SearchQuery, check_parameters, name_in, number_in, stored_threshold
 from .writing import as_openai, embedded_texts, new_records, way_of
 
 STATIC = Path(__file__).parent / "static"
 FILES = {"page.css": "text/css", "page.js": "text/javascript", "api.js": "text/javascript", "icon.svg": "image/svg+xml"}
-MAX_NEIGHBORS = 200
 MAX_QUERIES = 100  # maximum number of vectors that are searched at once
 MAX_LISTED = 200  # maximum number of items in a response
 MAX_SIDE = 1024  # maximum side in pixels of a picture of an item
-KEPT_OPTIONS = 256  # query strings of searches whose options are known
-JSON = "application/json"
-MAX_NAME = 4096  # maximum number of characters of the name of an item
 NOTHING = "not (name == '' or name != '')"
 """A filter that no item meets."""
 WHOLE_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,18})")
@@ -66,15 +52,6 @@ ROUTING_ERRORS = {
     "Method Not Allowed": "this path takes another method, such as POST or GET; /docs describes the API",
 }
 """Messages for those of Starlette."""
-STATUS: tuple[tuple[type[Exception], int], ...] = (
-    (TooManyPixelsError, 413),
-    (NotAnImageError, 415),
-    (KeyError, 404),
-    (ValueError, 400),
-    (OtherModelError, 503),
-    (OSError, 503),
-)
-"""Status of a response for an error; the first that fits counts."""
 
 
 def make_app(
@@ -217,7 +194,7 @@ class Api:
                 "dimensions": store.dimensions,
                 "distance": store.distance,
                 "engine": store.engine(),
-                "threshold": threshold_of(store.about),
+                "threshold": stored_threshold(store),
                 "columns": store.columns(),
                 "classes": len(self.collection.classes()),
                 "images": "image" in self.collection.takes,
@@ -229,11 +206,11 @@ class Api:
                 "upload_bytes": self.limits.upload_bytes,
             }
 
-        return Answer(await _in_thread(read))
+        return Answer(await in_thread(read))
 
     async def search(self, request: Request) -> Response:
         query = SearchQuery.of(request)
-        kind = request.headers.get("content-type", "").partition(";")[0].strip()
+        kind = media_type(request)
         if kind.startswith("multipart/"):
             raise HTTPException(415, "expected the file itself as the body (curl --data-binary @query.jpg), got a form")
         if kind == JSON:
@@ -241,12 +218,12 @@ class Api:
         async with self._body(request, self.limits.upload_bytes) as data:
             if not data:
                 raise HTTPException(400, "the body is empty; expected an image or a sound")
-            pixels = await _in_thread(lambda: self.collection.check_image(data, self.limits.upload_pixels))
+            pixels = await in_thread(lambda: self.collection.check_image(data, self.limits.upload_pixels))
             async with self._embedding(), self.decodings.turn(pixels):
                 if await request.is_disconnected():
                     raise HTTPException(400, "the connection was closed before the image was decoded")
-                served = await _in_thread(self.collection.served)
-                rows = await _in_thread(lambda: self.collection.embedded_image(served, data))
+                served = await in_thread(self.collection.served)
+                rows = await in_thread(lambda: self.collection.embedded_image(served, data))
         return await self._nearest(lambda _: rows, query, served)
 
     async def _search_numbers(self, request: Request, query: SearchQuery) -> Response:
@@ -273,17 +250,16 @@ class Api:
         return await self._nearest_embedded(lambda served: self.collection.embedded_text(served, text), query)
 
     async def search_words(self, request: Request) -> Response:
-        _check_parameters(request.query_params, "words", "k", "where")
         parameters = request.query_params
-        k = _number(request.query_params, "k", 12, 1, MAX_NEIGHBORS)
+        check_parameters(parameters, "words", "k", "where")
+        k = number_in(parameters, "k", default=12, least=1, most=MAX_NEIGHBORS)
 
         def read() -> dict[str, Any]:
             store = self.collection.store()
             found = store.search_words(parameters.get("words", ""), k, where=parameters.get("where", ""))
-            neighbors = plain_neighbors(words_hits(found), self.marks.right, None)
-            return {"threshold": None, "distance": store.distance, "neighbors": neighbors}
+            return self._plain_hits(store, words_hits(found), threshold=None)
 
-        return Answer(await _in_thread(read))
+        return Answer(await in_thread(read))
 
     async def search_batch(self, request: Request) -> Response:
         query = SearchQuery.of(request)
@@ -297,23 +273,23 @@ class Api:
             store = served.store
             rows = np.concatenate([self.collection.checked_vector(served, vector) for vector in vectors])
             hits = self._found(served, checked_query(store, rows), query)
-            threshold = threshold_of(store.about) if query.within is None else query.within
+            threshold = query.threshold(store)
             results = [
                 {"neighbors": plain_neighbors(hits, self.marks.right, threshold, place)} for place in range(len(rows))
             ]
             return {"threshold": threshold, "distance": store.distance, "results": results}
 
-        return Answer(await _in_thread(read))
+        return Answer(await in_thread(read))
 
     async def add(self, request: Request) -> Response:
-        _check_parameters(request.query_params)
+        check_parameters(request.query_params)
         body = await self._json(request, self.limits.upload_bytes)
         items = _read(NewItems, body).items
         if not items:
             raise HTTPException(400, "items: expected at least one")
         _check_names(items)
-        served = await _in_thread(self.collection.served)
-        rows = [await self._embedded_item(request, served, item) for item in items]
+        served = await in_thread(self.collection.served)
+        rows = [await self._embedded_item(served, item) for item in items]
 
         def write() -> dict[str, Any]:
             with self.collection.writing(served) as store:
@@ -321,9 +297,9 @@ class Api:
                 store.add(new_records(items, rows, store))
                 return {"added": len(items) - there, "replaced": there, "items": store.count()}
 
-        return Answer(await _in_thread(write))
+        return Answer(await in_thread(write))
 
-    async def _embedded_item(self, request: Request, served: Served, item: NewItem) -> AnyArray:
+    async def _embedded_item(self, served: Served, item: NewItem) -> AnyArray:
         """Return the embedding of an item, (1, d)."""
         collection = self.collection
         if not 0 < len(item.name) <= MAX_NAME:
@@ -333,26 +309,26 @@ class Api:
         except ValueError as error:
             raise HTTPException(400, str(error)) from None
         if way == "image":
-            return await self._embedded_image(request, served, item.image or "", "document")
+            return await self._embedded_image(served, item.image or "", "document")
         if way == "vector":
-            return await _in_thread(lambda: collection.checked_vector(served, item.vector or []))
+            return await in_thread(lambda: collection.checked_vector(served, item.vector or []))
         if way not in collection.takes:
             raise HTTPException(501, f"{quoted(item.name)}: the model of this index does not embed a {way}")
         if way == "text":
             return await self._embedded(lambda: embedded_texts(collection, served, [item.text or ""]))
         return await self._embedded(lambda: collection.embedded_row(served, item.row or [], prompt="document"))
 
-    async def _embedded_image(self, request: Request, served: Served, url: str, prompt: Any) -> AnyArray:
+    async def _embedded_image(self, served: Served, url: str, prompt: Any) -> AnyArray:
         """Embed an image in a data URL, in its turn, (1, d)."""
         if "image" not in self.collection.takes:
             raise HTTPException(501, "the model of this index does not embed images")
-        data = await _in_thread(lambda: image_in(url) or b"")
-        pixels = await _in_thread(lambda: self.collection.check_image(data, self.limits.upload_pixels))
+        data = await in_thread(lambda: image_in(url) or b"")
+        pixels = await in_thread(lambda: self.collection.check_image(data, self.limits.upload_pixels))
         async with self._embedding(), self.decodings.turn(pixels):
-            return await _in_thread(lambda: self.collection.embedded_image(served, data, prompt=prompt))
+            return await in_thread(lambda: self.collection.embedded_image(served, data, prompt=prompt))
 
     async def remove(self, request: Request) -> Response:
-        _check_parameters(request.query_params)
+        check_parameters(request.query_params)
         body = await self._json(request, self.limits.upload_bytes)
         names = _read(Names, body).names
 
@@ -363,15 +339,15 @@ class Api:
                     store.remove(there)
                 return {"removed": len(there), "items": store.count()}
 
-        return Answer(await _in_thread(write))
+        return Answer(await in_thread(write))
 
     async def embeddings(self, request: Request) -> Response:
-        _check_parameters(request.query_params)
+        check_parameters(request.query_params)
         body = await self._json(request, self.limits.upload_bytes)
         if is_tokens(body.get("input")):
             raise HTTPException(400, "input: expected texts, got arrays of tokens; send the texts themselves")
         asked = _read(EmbeddingInput, body)
-        served = await _in_thread(self.collection.served)
+        served = await in_thread(self.collection.served)
         dimensions = served.store.dimensions
         inputs = [asked.input] if isinstance(asked.input, str) else asked.input
         for name, value, known in (
@@ -384,17 +360,16 @@ class Api:
         if not inputs or not all(text.strip() for text in inputs):
             raise HTTPException(400, "input: expected a text, or a list of texts, each with at least one word")
         prompt = asked.input_type
-        rows: list[AnyArray] = []
-        if not any(text.startswith("data:image/") for text in inputs):
-            if "text" not in self.collection.takes:
-                raise HTTPException(501, "the model of this index does not embed texts")
-            rows.append(await self._embedded(lambda: embedded_texts(self.collection, served, inputs, prompt=prompt)))
+        are_images = [text.startswith("data:image/") for text in inputs]
+        if all(are_images):
+            rows = np.concatenate([await self._embedded_image(served, image, prompt) for image in inputs])
+        elif any(are_images):
+            raise HTTPException(400, "input: expected texts or images, got both; send two requests")
+        elif "text" not in self.collection.takes:
+            raise HTTPException(501, "the model of this index does not embed texts")
         else:
-            for text in inputs:
-                if not text.startswith("data:image/"):
-                    raise HTTPException(400, "input: expected texts or images, got both; send two requests")
-                rows.append(await self._embedded_image(request, served, text, prompt))
-        return Answer(as_openai(np.concatenate(rows), asked.model, asked.encoding_format))
+            rows = await self._embedded(lambda: embedded_texts(self.collection, served, inputs, prompt=prompt))
+        return Answer(as_openai(rows, asked.model, asked.encoding_format))
 
     def _found(self, served: Served, rows: AnyArray, query: SearchQuery) -> Hits:
         """Search the index for the neighbors of embeddings (n, d)."""
@@ -411,7 +386,7 @@ class Api:
 
     async def neighbors(self, request: Request) -> Response:
         query = SearchQuery.of(request, "name")
-        name = _name(request)
+        name = name_in(request)
         if query.words:
             raise HTTPException(400, "words: does not work with the neighbors of an item; search by its embedding")
 
@@ -421,18 +396,16 @@ class Api:
             hits = store.search(item.embeddings, query.k + 1, where=query.where, group_by=query.group_by)
             values = item.column(query.group_by).tolist() if query.group_by else []
             hits = hits.without_self([name], query.k, column=query.group_by, values=values)
-            threshold = threshold_of(store.about) if query.within is None else query.within
-            neighbors = plain_neighbors(hits, self.marks.right, threshold)
-            return {"threshold": threshold, "distance": store.distance, "neighbors": neighbors}
+            return self._plain_hits(store, hits, query.threshold(store))
 
-        return Answer(await _in_thread(read))
+        return Answer(await in_thread(read))
 
     async def items(self, request: Request) -> Response:
-        _check_parameters(request.query_params, "where", "class", "offset", "limit")
+        check_parameters(request.query_params, "where", "class", "offset", "limit")
         where = request.query_params.get("where", "")
         label = request.query_params.get("class")
-        offset = _number(request.query_params, "offset", 0, 0, 10**9)
-        limit = _number(request.query_params, "limit", 60, 1, MAX_LISTED)
+        offset = number_in(request.query_params, "offset", default=0, least=0, most=10**9)
+        limit = number_in(request.query_params, "limit", default=60, least=1, most=MAX_LISTED)
 
         def read() -> dict[str, Any]:
             store = self.collection.store()
@@ -442,30 +415,30 @@ class Api:
             items = plain_items(records, np.arange(len(records)), self.marks.right)
             return {"total": total, "offset": offset, "next": next_page(offset, limit, total), "items": items}
 
-        return Answer(await _in_thread(read))
+        return Answer(await in_thread(read))
 
     async def item(self, request: Request) -> Response:
-        _check_parameters(request.query_params, "name")
-        name = _name(request)
-        return Answer(await _in_thread(lambda: self._plain(one_item(self.collection.store(), name))))
+        check_parameters(request.query_params, "name")
+        name = name_in(request)
+        return Answer(await in_thread(lambda: self._plain(one_item(self.collection.store(), name))))
 
     async def classes(self, request: Request) -> Response:
-        _check_parameters(request.query_params, "begins", "offset", "limit")
+        check_parameters(request.query_params, "begins", "offset", "limit")
         begins = request.query_params.get("begins", "").lower()
-        offset = _number(request.query_params, "offset", 0, 0, 10**9)
-        limit = _number(request.query_params, "limit", MAX_LISTED, 1, MAX_LISTED)
-        classes = await _in_thread(self.collection.classes)
+        offset = number_in(request.query_params, "offset", default=0, least=0, most=10**9)
+        limit = number_in(request.query_params, "limit", default=MAX_LISTED, least=1, most=MAX_LISTED)
+        classes = await in_thread(self.collection.classes)
         matching = [name for name in classes if name.lower().startswith(begins)]
         shown = [{"name": name, "items": classes[name]} for name in matching[offset : offset + limit]]
         following = next_page(offset, limit, len(matching))
         return Answer({"total": len(matching), "offset": offset, "next": following, "classes": shown})
 
     async def picture(self, request: Request) -> Response:
-        _check_parameters(request.query_params, "name", "side")
-        name = _name(request)
-        side = _number(request.query_params, "side", 240, 16, MAX_SIDE)
+        check_parameters(request.query_params, "name", "side")
+        name = name_in(request)
+        side = number_in(request.query_params, "side", default=240, least=16, most=MAX_SIDE)
         async with self.decodings.turn(0):
-            data = await _in_thread(lambda: self.collection.picture(name, side))
+            data = await in_thread(lambda: self.collection.picture(name, side))
         if data is None:
             raise HTTPException(404, "this item has no picture")
         return Response(data, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=300"})
@@ -483,21 +456,25 @@ class Api:
             self.marks.add(name, label, right)
             return self._plain(records)
 
-        return Answer(await _in_thread(mark), status_code=201)
+        return Answer(await in_thread(mark), status_code=201)
+
+    def _plain_hits(self, store: Store, hits: Hits, threshold: float | None, place: int = 0) -> dict[str, Any]:
+        """Return the neighbors of one of the queries as plain data."""
+        neighbors = plain_neighbors(hits, self.marks.right, threshold, place)
+        return {"threshold": threshold, "distance": store.distance, "neighbors": neighbors}
 
     def _plain(self, item: Records) -> dict[str, Any]:
         return plain_items(item, np.arange(1), self.marks.right)[0]
 
     async def _nearest_embedded(self, embedding: Callable[[Served], AnyArray], query: SearchQuery) -> Response:
-        served = await _in_thread(self.collection.served)
+        served = await in_thread(self.collection.served)
         rows = await self._embedded(lambda: embedding(served))
         return await self._nearest(lambda _: rows, query, served)
 
     async def _embedded(self, embedding: Callable[[], AnyArray]) -> AnyArray:
         """Embed in the turn of a request."""
         async with self._embedding(), self.network:
-            found: AnyArray = await _in_thread(embedding)
-            return found
+            return await in_thread(embedding)
 
     @asynccontextmanager
     async def _embedding(self) -> AsyncIterator[None]:
@@ -529,24 +506,13 @@ class Api:
             bodies = iter(self._bodies(used, np.concatenate(rows), query) if rows else ())
             return [row if isinstance(row, HTTPException) else next(bodies) for row in found]
 
-        found: Sequence[bytes | Exception] = await _in_thread(read)
-        return found
+        return await in_thread(read)
 
     def _bodies(self, served: Served, rows: AnyArray, query: SearchQuery) -> list[bytes]:
         """Search, and return a body for each embedding, (n, d)."""
-        store = served.store
-        threshold = threshold_of(store.about) if query.within is None else query.within
+        threshold = query.threshold(served.store)
         hits = self._found(served, rows, query)
-        return [
-            as_json(
-                {
-                    "threshold": threshold,
-                    "distance": store.distance,
-                    "neighbors": plain_neighbors(hits, self.marks.right, threshold, place),
-                }
-            )
-            for place in range(len(rows))
-        ]
+        return [as_json(self._plain_hits(served.store, hits, threshold, place)) for place in range(len(rows))]
 
     @asynccontextmanager
     async def _body(self, request: Request, most: int) -> AsyncIterator[bytes]:
@@ -577,7 +543,7 @@ class Api:
 
     async def _json(self, request: Request, most: int) -> dict[str, Any]:
         """Receive a JSON object. A page of another site cannot send this content type without permission."""
-        if request.headers.get("content-type", "").partition(";")[0].strip() != JSON:
+        if media_type(request) != JSON:
             raise HTTPException(415, f"expected Content-Type: {JSON}")
         async with self._body(request, most) as data:
             try:
@@ -589,6 +555,11 @@ class Api:
             if not isinstance(body, dict):
                 raise HTTPException(400, "expected a JSON object")
             return body
+
+
+def media_type(request: Request) -> str:
+    """Return the type of a body, without its parameters such as the encoding."""
+    return request.headers.get("content-type", "").partition(";")[0].strip()
 
 
 def next_page(offset: int, limit: int, total: int) -> int | None:
@@ -617,14 +588,6 @@ def is_text(body: Any) -> bool:
     return True
 
 
-def _read(kind: type[Body], body: dict[str, Any]) -> Body:
-    """Return a body as a record."""
-    try:
-        return read_body(kind, body)
-    except ValueError as error:
-        raise HTTPException(400, str(error)) from None
-
-
 def is_row(numbers: Any) -> bool:
     """Return whether a value of a JSON body is a list of finite numbers.
 
@@ -636,6 +599,14 @@ def is_row(numbers: Any) -> bool:
     return min(numbers) > -LARGEST and max(numbers) < LARGEST and isfinite(sum(numbers))  # a sum with NaN is NaN
 
 
+def _read(kind: type[Body], body: dict[str, Any]) -> Body:
+    """Return a body as a record."""
+    try:
+        return read_body(kind, body)
+    except ValueError as error:
+        raise HTTPException(400, str(error)) from None
+
+
 def is_tokens(given: Any) -> bool:
     """Return whether the input of a request is an array of tokens, or several, as the API of OpenAI allows.
 
@@ -643,65 +614,6 @@ def is_tokens(given: Any) -> bool:
     (True, True, False, False)
     """
     return isinstance(given, list) and bool(given) and isinstance(given[0], int | list)
-
-
-@dataclass(frozen=True)
-class SearchQuery:
-    """Options of a search for neighbors."""
-
-    k: int
-    within: float | None
-    where: str
-    group_by: str
-    words: str
-
-    @classmethod
-    def of(cls, request: Request, *others: str) -> SearchQuery:
-        """Read the options from the query string of a request, which may also have other parameters."""
-        return cls._read(request.scope["query_string"], others)
-
-    @classmethod
-    @lru_cache(KEPT_OPTIONS)
-    def _read(cls, text: bytes, others: tuple[str, ...]) -> SearchQuery:
-        parameters = QueryParams(text)
-        _check_parameters(parameters, "k", "within", "where", "group_by", "words", *others)
-        within = None
-        if parameters.get("within"):
-            try:
-                within = float(parameters["within"])
-            except ValueError:
-                within = -1.0
-            if not isfinite(within) or within < 0:
-                raise HTTPException(400, "within: expected a distance of at least 0")
-        k = _number(parameters, "k", 12, 1, MAX_NEIGHBORS)
-        where, group_by, words = (parameters.get(name, "") for name in ("where", "group_by", "words"))
-        return cls(k, within, where, group_by, words)
-
-
-def threshold_of(about: Any) -> float | None:
-    """Return the maximum distance of a match if it is stored with the index, else None."""
-    try:
-        return float(about[THRESHOLD])
-    except (KeyError, ValueError):
-        return None
-
-
-async def _in_thread(question: Callable[[], Any]) -> Any:
-    """Run a function in another thread; turn its errors into responses of one line."""
-    try:
-        return await run_in_threadpool(question)
-    except (ValueError, KeyError, OtherModelError, OSError) as error:
-        raise as_response(error) from None
-
-
-def as_response(error: Exception) -> HTTPException:
-    """Return an error of a question as a response of one line."""
-    status = next(status for kind, status in STATUS if isinstance(error, kind))
-    if isinstance(error, TimeoutError):
-        return HTTPException(status, "another process is changing the index; try again later")
-    if isinstance(error, OSError):
-        return HTTPException(status, "the index cannot be read at the moment; try again later")
-    return HTTPException(status, str(error.args[0]) if isinstance(error, KeyError) else str(error))
 
 
 def checked_query(store: Store, rows: AnyArray) -> AnyArray:
@@ -719,20 +631,6 @@ def row_or_error(served: Served, embedding: Callable[[Served], AnyArray]) -> Any
         return as_response(error)
 
 
-def as_json(content: Any) -> bytes:
-    """Return plain data as the body of a response; names of files may have bytes that are no text, and are escaped."""
-    return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
-
-
-class Answer(Response):
-    """A response of plain data."""
-
-    media_type = JSON
-
-    def render(self, content: Any) -> bytes:
-        return as_json(content)
-
-
 def _check_names(items: Sequence[NewItem]) -> None:
     """Refuse two items of one name in a request: one of them would replace the other."""
     first: dict[str, int] = {}
@@ -741,31 +639,6 @@ def _check_names(items: Sequence[NewItem]) -> None:
         if before != place:
             message = f"items[{place}].name: {quoted(item.name)} is also the name of items[{before}]"
             raise HTTPException(400, f"{message}; expected different names")
-
-
-def _check_parameters(parameters: QueryParams, *known: str) -> None:
-    """Refuse parameters that do not exist: a misspelled filter would otherwise filter nothing."""
-    seen: set[str] = set()
-    for name, _ in parameters.multi_items():
-        if name not in known:
-            raise HTTPException(400, f"there is no parameter {quoted(name)}; there are {', '.join(known)}")
-        if name in seen:
-            raise HTTPException(400, f"{name}: expected one value, got several")
-        seen.add(name)
-
-
-def _name(request: Request) -> str:
-    name = request.query_params.get("name", "")
-    if not 0 < len(name) <= MAX_NAME:
-        raise HTTPException(400, "name: expected the name of an item")
-    return name
-
-
-def _number(parameters: QueryParams, key: str, default: int, least: int, most: int) -> int:
-    text = parameters.get(key, str(default))
-    if not (text.isascii() and text.isdecimal() and len(text) < 12 and least <= int(text) <= most):
-        raise HTTPException(400, f"{key}: expected a number from {least} to {most}")
-    return int(text)
 
 
 async def _stopping(request: Request, error: Exception) -> Response:
