@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
 from functools import partial
 from numbers import Integral, Real
@@ -384,10 +384,10 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     track: Annotated[tuple[Tracker, ...], NO_EFFECT, OF_A_RUN] = ()
     final: Annotated[str | None, OF_A_RUN] = None
     interpolation: Factor | None = None
-    origin: Origin | None = (
-        None  # not a setting: the file that the settings were read from, and the modules that it may name
-    )
-    given: tuple[str, ...] = ()  # not a setting: the names of the settings that were given explicitly
+    origin: Origin | None = None
+    """Not a setting: the file that the settings were read from, and the modules that it may name."""
+    given: tuple[str, ...] = ()
+    """Not a setting: the names of the settings that were given explicitly."""
 
     @classmethod
     def of(cls, /, **fields: Any) -> TrainConfig:
@@ -426,136 +426,11 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             config = msgspec.convert({name: plain_value(name, value) for name, value in fields.items()}, cls)
         except msgspec.ValidationError as error:
             raise TrainError(f"config: {_message_of(error, fields)}") from error
-        config._check_numbers()
-        config._check_weights()
-        config._check_trained_weights()
-        config._check_final()
-        config._check_protocol()
-        config._check_episodes_and_chunks()
-        config._check_text_trunk()
+        contradiction = next(_contradictions(config), None)
+        if contradiction is not None:
+            raise TrainError(f"config: {contradiction}")
         origin = _origin_of({name: fields.get(name) for name in NAMING_CODE})
         return msgspec.structs.replace(config, given=tuple(sorted(fields)), origin=origin)
-
-    def _check_protocol(self) -> None:
-        """Refuse settings that need validation classes in the protocol of the papers, which has none."""
-        if self.protocol == "honest":
-            return
-        needs_validation = {
-            "validation": self.validation != 0,
-            "patience": self.patience is not None,
-            "metric": self.metric == "auto",
-        }
-        for name, is_set in needs_validation.items():
-            if is_set:
-                detail = "trains on all training classes and keeps the last checkpoint"
-                raise TrainError(f'config: protocol="paper" {detail}, so {name} must not request validation classes')
-
-    def _check_final(self) -> None:
-        """Refuse settings that need validation classes in a final model, which is trained on all classes."""
-        if self.final is None:
-            if self.interpolation is not None:
-                raise TrainError(
-                    "config: interpolation belongs to a final model, and train_final sets it; leave it out"
-                )
-            return
-        if self.patience is not None:
-            raise TrainError(
-                "config: patience needs validation classes, which a final model does not have; leave it out"
-            )
-        if self.metric == "auto":
-            raise TrainError(
-                'config: metric="auto" needs validation classes, which a final model lacks; use "none" or "whitening"'
-            )
-
-    def _check_numbers(self) -> None:
-        """Refuse numbers that are not finite, or that contradict each other."""
-        for name, value in self.to_dict().items():
-            if value == float("inf"):
-                raise TrainError(f"config: {name}: Expected a finite number, got {value}")
-        if 1 not in self.ks:
-            raise TrainError(f"config: ks must contain 1, got {list(self.ks)}")
-        if self.resize is not None and (self.image_size is None or self.image_size > self.resize):
-            raise TrainError(f"config: resize needs an image_size of at most {self.resize}, got {self.image_size}")
-
-    def _check_weights(self) -> None:
-        """Refuse several sources of weights for one part of the network."""
-        if self.pretrained and self.network_weights:
-            raise TrainError("config: network_weights contain a trunk, so pretrained must not be given with them")
-        if self.embedding_start != "random" and self.network_weights is not None:
-            raise TrainError(
-                "config: network_weights contain an embedding layer, so embedding_start must not be given with them"
-            )
-
-    def _check_trained_weights(self) -> None:
-        """Refuse contradictory settings of which weights are trained."""
-        if self.freeze_trunk and self.augment:
-            raise TrainError(
-                "config: augment does not work with a frozen trunk, whose features are computed once; leave it empty"
-            )
-        if (self.freeze_trunk or self.freeze_epochs) and self.episodes != "none":
-            name = "freeze_trunk" if self.freeze_trunk else "freeze_epochs"
-            raise TrainError(f"config: episodes train all weights, so {name} must not be given with them")
-        if self.freeze_trunk and self.freeze_epochs:
-            raise TrainError(
-                "config: freeze_trunk applies to the whole run, so freeze_epochs must not be given with it"
-            )
-        self._check_partial_training()
-
-    def _check_partial_training(self) -> None:
-        """Refuse contradictory settings that train only a part of the trunk."""
-        ways = {"freeze_trunk": self.freeze_trunk, "last_stage": self.last_stage, "lora": self.lora is not None}
-        chosen = [name for name, is_set in ways.items() if is_set]
-        if len(chosen) > 1:
-            raise TrainError(
-                f"config: {' and '.join(chosen)} both set which weights are trained; give only one of them"
-            )
-        if chosen and chosen != ["freeze_trunk"] and self.episodes != "none":
-            raise TrainError(f"config: episodes train all weights, so {chosen[0]} must not be given with them")
-        if self.lora_alpha is not None and self.lora is None:
-            raise TrainError("config: lora_alpha is the scale of adapters, so lora, their rank, must be given with it")
-
-    def _check_episodes_and_chunks(self) -> None:
-        """Refuse to divide a batch that has to remain whole, or into chunks that are larger than it."""
-        if self.chunk is not None and self.chunk > self.batch_size:
-            raise TrainError(f"config: chunk: {self.chunk} items at a time are more than a batch of {self.batch_size}")
-        if self.chunk is not None and self.episodes != "none":
-            raise TrainError("config: episodes need the whole batch, so chunk must not be given with them")
-        if self.episodes == "none":
-            return
-        for name, is_set in {"shard_classes": self.shard_classes, "sample_classes": self.sample_classes}.items():
-            if is_set:
-                raise TrainError(
-                    f"config: episodes compare items with each other, so {name} must not be given with them"
-                )
-
-    def _check_text_trunk(self) -> None:
-        """Refuse settings for classes or for a single tower if there is a text trunk."""
-        if self.text_trunk is None:
-            if self.lr_text is not None:
-                raise TrainError(
-                    "config: lr_text is the learning rate of the text trunk, so text_trunk must be given with it"
-                )
-            return
-        single_tower = {
-            "episodes": self.episodes != "none",
-            "symmetries": self.symmetries != "none",
-            "standardize": self.standardize,
-            "metric": self.metric != "none",
-            "embedding_start": self.embedding_start != "random",
-            "last_stage": self.last_stage,
-            "lora": self.lora is not None,
-        }
-        class_proxies = {"shard_classes": self.shard_classes, "sample_classes": self.sample_classes is not None}
-        for name, is_set in class_proxies.items():
-            if is_set:
-                raise TrainError(
-                    f"config: {name} works only with class proxies, so it must not be given with text_trunk"
-                )
-        for name, is_set in single_tower.items():
-            if is_set:
-                raise TrainError(
-                    f"config: {name} works only with a single tower, so it must not be given with text_trunk"
-                )
 
     def __eq__(self, other: object) -> bool:
         """Return whether all settings are equal, whatever their origin."""
@@ -708,6 +583,118 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             why = " (a run can be made longer, but not shorter)"
         end = [f"epochs: {self.epochs} / {given.epochs}{why}"] if why else []
         return different + end
+
+
+def _contradictions(config: TrainConfig) -> Iterator[str]:
+    """Yield a line for each setting that another one forbids, or without which it has no meaning."""
+    yield from _wrong_numbers(config)
+    yield from _wrong_weights(config)
+    yield from _wrong_trained_weights(config)
+    yield from _without_validation(config)
+    yield from _divided_batches(config)
+    yield from _wrong_with_text_trunk(config)
+
+
+def _wrong_numbers(config: TrainConfig) -> Iterator[str]:
+    for name, value in config.to_dict().items():
+        if value == float("inf"):
+            yield f"{name}: Expected a finite number, got {value}"
+    if 1 not in config.ks:
+        yield f"ks must contain 1, got {list(config.ks)}"
+    if config.resize is not None and (config.image_size is None or config.image_size > config.resize):
+        yield f"resize needs an image_size of at most {config.resize}, got {config.image_size}"
+
+
+def _wrong_weights(config: TrainConfig) -> Iterator[str]:
+    """Yield lines on several sources of weights for one part of the network."""
+    if config.pretrained and config.network_weights:
+        yield "network_weights contain a trunk, so pretrained must not be given with them"
+    if config.embedding_start != "random" and config.network_weights is not None:
+        yield "network_weights contain an embedding layer, so embedding_start must not be given with them"
+
+
+def _wrong_trained_weights(config: TrainConfig) -> Iterator[str]:
+    """Yield lines on settings of which weights are trained."""
+    if config.freeze_trunk and config.augment:
+        yield "augment does not work with a frozen trunk, whose features are computed once; leave it empty"
+    if config.episodes != "none":
+        parts = {
+            "freeze_trunk": config.freeze_trunk,
+            "freeze_epochs": config.freeze_epochs is not None,
+            "last_stage": config.last_stage,
+            "lora": config.lora is not None,
+        }
+        for name in _those_set(parts):
+            yield f"episodes train all weights, so {name} must not be given with them"
+    if config.freeze_trunk and config.freeze_epochs:
+        yield "freeze_trunk applies to the whole run, so freeze_epochs must not be given with it"
+    ways = {"freeze_trunk": config.freeze_trunk, "last_stage": config.last_stage, "lora": config.lora is not None}
+    chosen = _those_set(ways)
+    if len(chosen) > 1:
+        yield f"{' and '.join(chosen)} both set which weights are trained; give only one of them"
+    if config.lora_alpha is not None and config.lora is None:
+        yield "lora_alpha is the scale of adapters, so lora, their rank, must be given with it"
+
+
+def _without_validation(config: TrainConfig) -> Iterator[str]:
+    """Yield lines on settings that need validation classes, which a final model and the papers have not."""
+    if config.final is None:
+        if config.interpolation is not None:
+            yield "interpolation belongs to a final model, and train_final sets it; leave it out"
+    else:
+        if config.patience is not None:
+            yield "patience needs validation classes, which a final model does not have; leave it out"
+        if config.metric == "auto":
+            yield 'metric="auto" needs validation classes, which a final model lacks; use "none" or "whitening"'
+    if config.protocol == "paper":
+        needs_validation = {
+            "validation": config.validation != 0,
+            "patience": config.patience is not None,
+            "metric": config.metric == "auto",
+        }
+        for name in _those_set(needs_validation):
+            detail = "trains on all training classes and keeps the last checkpoint"
+            yield f'protocol="paper" {detail}, so {name} must not request validation classes'
+
+
+def _divided_batches(config: TrainConfig) -> Iterator[str]:
+    """Yield lines on batches that have to remain whole, or on chunks that are larger than them."""
+    if config.chunk is not None and config.chunk > config.batch_size:
+        yield f"chunk: {config.chunk} items at a time are more than a batch of {config.batch_size}"
+    if config.episodes == "none":
+        return
+    if config.chunk is not None:
+        yield "episodes need the whole batch, so chunk must not be given with them"
+    class_proxies = {"shard_classes": config.shard_classes, "sample_classes": config.sample_classes is not None}
+    for name in _those_set(class_proxies):
+        yield f"episodes compare items with each other, so {name} must not be given with them"
+
+
+def _wrong_with_text_trunk(config: TrainConfig) -> Iterator[str]:
+    """Yield lines on settings for classes or for a single tower."""
+    if config.text_trunk is None:
+        if config.lr_text is not None:
+            yield "lr_text is the learning rate of the text trunk, so text_trunk must be given with it"
+        return
+    class_proxies = {"shard_classes": config.shard_classes, "sample_classes": config.sample_classes is not None}
+    for name in _those_set(class_proxies):
+        yield f"{name} works only with class proxies, so it must not be given with text_trunk"
+    single_tower = {
+        "episodes": config.episodes != "none",
+        "symmetries": config.symmetries != "none",
+        "standardize": config.standardize,
+        "metric": config.metric != "none",
+        "embedding_start": config.embedding_start != "random",
+        "last_stage": config.last_stage,
+        "lora": config.lora is not None,
+    }
+    for name in _those_set(single_tower):
+        yield f"{name} works only with a single tower, so it must not be given with text_trunk"
+
+
+def _those_set(settings: Mapping[str, bool]) -> list[str]:
+    """Return the names of the settings that are set."""
+    return [name for name, is_set in settings.items() if is_set]
 
 
 def _of_timm_folder(fields: dict[str, Any]) -> dict[str, Any]:
