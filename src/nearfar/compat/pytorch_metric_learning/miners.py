@@ -70,7 +70,9 @@ class BaseMiner(nn.Module):
         else:
             given = ref_labels is not None and ref_labels is not labels
             others = check_labels(ref_emb, ref_labels) if given else own
-            found = self.mine(embeddings, own, *another_set(ref_emb, others))
+            references, of_references = another_set(ref_emb, others)
+            assert of_references is not None
+            found = self.mine(embeddings, own, references, of_references)
         self._count(found)
         return found
 
