@@ -140,6 +140,26 @@ def test_epochs_are_not_exceeded():
     assert plan_of(photos(), 60, speed(0.1)).config.steps == 4 * AMOUNTS.batches
 
 
+def test_a_second_training_is_planned_if_half_of_the_usual_batches_and_it_fit():
+    given = TrainConfig.of(data="photos")
+    usual = 4 * AMOUNTS.batches
+
+    def plans(minutes):
+        """With another training of 1.5 times the length, and without one."""
+        return [
+            planned(given, photos(), speed(0.5), AMOUNTS, TimeLimit(minutes, Clock()), 2.0, "image", again=again)
+            for again in (1.5, 0.0)
+        ]
+
+    for minutes, is_planned in ((1, False), (3, True), (60, True)):
+        found, alone = plans(minutes)
+        assert ("as many of all training classes" in found.sentence) is is_planned
+        assert is_planned or found.config.steps == alone.config.steps
+    assert plans(60)[0].config.steps == usual
+    both, alone = plans(3)
+    assert usual / 2 <= both.config.steps < alone.config.steps == usual
+
+
 def test_evaluations_take_a_small_part_of_the_time():
     found = plan_of(photos(), 4, speed(0.001, item=0.001)).config
     assert found.eval_every * AMOUNTS.batches * 0.001 >= 4 * 0.8 - 0.04

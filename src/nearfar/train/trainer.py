@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..data import Task
 from ..deep import distributed
 from ..deep.networks.adapters import adapter_files
 from ..deep.networks.embedder import Embedder
@@ -259,27 +260,13 @@ class Trainer:
         return embedder
 
     def _may_train_again(self) -> bool:
-        """Return whether the network can be trained again on all training classes in a short time.
-
-        It has to be worth it: the held-out classes have a share of the items.
-        """
-        task = self.loop.data.task
-        assert task.validation is not None
-        config = self.loop.config
-        whole = len(task.train) + len(task.validation)
-        trained = self.position.step * config.batch_size
-        if config.starts_pretrained:
-            is_short = task.train.texts is not None and trained <= MOST_TEXTS_AGAIN
-        else:
-            is_short = trained <= MOST_ITEMS_AGAIN
-        is_worth_it = len(task.validation) >= SHARE_FOR_AGAIN * whole
-        return is_short and is_worth_it and self._has_time_for(whole / len(task.train)) and distributed.world() == 1
-
-    def _has_time_for(self, trainings: float) -> bool:
-        """Return whether there is time for so many more trainings as long as this one."""
+        """Return whether the network can be trained again on all training classes, in a short time."""
+        length = length_again(self.loop.config, self.loop.data.task, self.position.step)
+        if length == 0.0 or distributed.world() > 1:
+            return False
         if self.timing is None:
             return True
-        seconds = trainings * self.position.step * self.slowness * self.timing.batch
+        seconds = length * self.position.step * self.slowness * self.timing.batch
         return seconds <= self.timing.seconds_to_train(self.slowness)
 
     def _train_again(self, epochs: float) -> dict[str, Tensor]:
@@ -513,3 +500,20 @@ class TrainerInMemory(Trainer):
 
     def _checkpoint(self) -> None:
         """Write nothing."""
+
+
+def length_again(config: TrainConfig, task: Task, steps: int) -> float:
+    """Return the length of the training on all classes that follows one of so many batches, relative to it.
+
+    It has as many epochs, and so more batches. 0 if none follows.
+    """
+    if task.validation is None or config.keep != "best":
+        return 0.0
+    whole = len(task.train) + len(task.validation)
+    trained = steps * config.batch_size
+    if config.starts_pretrained:
+        is_short = task.train.texts is not None and trained <= MOST_TEXTS_AGAIN
+    else:
+        is_short = trained <= MOST_ITEMS_AGAIN
+    is_worth_it = len(task.validation) >= SHARE_FOR_AGAIN * whole
+    return whole / len(task.train) if is_short and is_worth_it else 0.0

@@ -36,7 +36,7 @@ from ..scale.devices import make_accelerator
 from ..settle import Plan, of_other_items, settle
 from ..setup import build_loop
 from ..start import START_ITEMS
-from ..trainer import TrainerInMemory
+from ..trainer import TrainerInMemory, length_again
 from ..training_data import seen_sample
 from ..watchers import Watcher
 from .duration import duration, items_after
@@ -52,7 +52,7 @@ UNTRAINED_SHARE = 0.8  # the same, where nothing is trained
 TIMED_SHARE = 0.03  # share of the time that is left, for the timed batches
 EMBEDDED_ITEMS = 64  # number of items that are embedded for their time
 FIRST_ITEMS = 8  # the same, which are embedded first
-ENOUGH_PASSES = 0.5  # share of the usual passes for which larger images are not given up
+ENOUGH_PASSES = 0.5  # share of the usual passes for which larger images, or a second training, are not given up
 SIDES = (1, 6 / 7, 5 / 7, 4 / 7, 3 / 7)  # of images: 224, 192, 160, 128 and 96 pixels for most trunks
 SMALLEST_SIDE = 96  # pixels
 EVALUATION_SHARE = 0.25  # most time that evaluations take, relative to that of the batches
@@ -135,9 +135,10 @@ def plan_training(config: TrainConfig, limit: TimeLimit, start: Path | None = No
     speed, batches = measure(plan, limit)
     measuring = left - limit.seconds_left
     amounts = Amounts.of(task, batches)
+    again = length_again(settled, task, _usual_steps(settled, amounts))
     side = _largest_side(sides, settled, speed, amounts, limit.seconds_left - opening)
     if side == sides[0]:
-        return planned(config, settled, speed, amounts, limit, opening, kind=task.train.kind)
+        return planned(config, settled, speed, amounts, limit, opening, kind=task.train.kind, again=again)
     quick = measuring <= MOST_MEASURING * left
     sizes: dict[str, int | None] = {}
     if _has_time_for_features(settled, task, speed, amounts, limit.seconds_left - opening):
@@ -152,7 +153,7 @@ def plan_training(config: TrainConfig, limit: TimeLimit, start: Path | None = No
     if quick:
         speed, _ = measure(plan, limit, **_sizes_at(settled, side))
     try:
-        found = planned(small, settled, speed, amounts, limit, opening, kind=task.train.kind)
+        found = planned(small, settled, speed, amounts, limit, opening, kind=task.train.kind, again=again)
     except TooFewMinutes as error:
         if error.untrained is None and not sizes:
             raise
@@ -253,6 +254,7 @@ def planned(
     limit: TimeLimit,
     opening: float,
     kind: str,
+    again: float = 0.0,
 ) -> TimePlan:
     """Return the plan for a speed that was measured.
 
@@ -268,6 +270,9 @@ def planned(
         Seconds of settling, which is done again for the new settings; data are then read already, so it takes less.
     kind : str
         Kind of the items.
+    again : float
+        Length of another training on all training classes, relative to this one. It is planned if there is time for
+        half of the usual batches and for it.
 
     Raises
     ------
@@ -291,13 +296,20 @@ def planned(
             f"take about {duration(needed)}; give at least {ceil(needed / 60)}, or fewer {kind}s{advice}",
             untrained=given if fits else None,
         )
+    with_another = int(fitting / (1 + again))
+    if with_another < ENOUGH_PASSES * usual:
+        again = 0.0
+    else:
+        fitting = with_another
     steps = min(fitting, usual)
     config = given.replace(**_schedule(settled, steps, usual, speed, amounts))
     length = f"{steps:,} batches, {steps / amounts.batches:.1f} passes over the {kind}s"
     if config.image_size not in (None, settled.image_size):
         length += f" at {config.image_size} pixels"
     after = seconds_after(settled, speed, amounts)
-    taken = duration(_seconds_of(steps, settled, speed, amounts))
+    if again:
+        length += ", and as many of all training classes"
+    taken = duration((1 + again) * _seconds_of(steps, settled, speed, amounts))
     sentence = f"Planned for {limit}: {length}, in about {taken}; about {duration(after)} are kept for the scores."
     return TimePlan(config, after + _evaluation(speed, amounts), sentence, limit, batch=speed.batch)
 
