@@ -25,7 +25,7 @@ from nearfar.data import Dataset, open_dataset
 from nearfar.train import TrainConfig, train
 from nearfar.train.features import embed, sizes_of
 from nearfar.train.loading import load_trainable
-from nearfar.train.rungs.choice import Candidate, gain_and_error
+from nearfar.train.rungs.candidates import Candidate, gain_and_error
 from nearfar.train.rungs.class_scores import ClassScores, search
 from nearfar.train.rungs.closed_forms import choose_form, fitted
 from nearfar.train.rungs.untrained import UntrainedModel

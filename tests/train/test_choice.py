@@ -37,7 +37,8 @@ from nearfar.train.features import embed
 from nearfar.train.loading import load_trainable
 from nearfar.train.monitor import class_scores
 from nearfar.train.rungs import untrained
-from nearfar.train.rungs.choice import Candidate, Choice, best_of, can_compare, gain_and_error
+from nearfar.train.rungs.candidates import Candidate, Choice, best_of, gain_and_error
+from nearfar.train.rungs.choice import can_compare
 from nearfar.train.rungs.class_scores import left_out, optimism
 from nearfar.train.rungs.closed_forms import FORMS, OF_FEATURES, ChosenForm, choose_form, fitted, held_out_score
 from nearfar.train.rungs.untrained import UntrainedModel, joint_labels, save_untrained

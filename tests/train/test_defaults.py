@@ -19,7 +19,7 @@ from nearfar.train import DeepMetric, TrainConfig, TrainError, defaults, recipe,
 from nearfar.train import setup as building
 from nearfar.train import task as task_module
 from nearfar.train.defaults import chosen_trunk
-from nearfar.train.rungs.ladder import runs_ladder_by_default
+from nearfar.train.rungs.by_default import default_ladder
 from nearfar.train.settle import settle
 from nearfar.train.task import _sizes_of_trunk
 from nearfar.train.text_trunks import TEXT_TRUNKS
@@ -115,7 +115,7 @@ def test_a_pretrained_trunk_has_its_recipe_and_its_ladder_whatever_the_images(
     task, config = settled(asked)
     assert (config.objective, config.lr) == (recipe("photos/finetune")["objective"], recipe("photos/finetune")["lr"])
     assert "recipe photos/finetune" in defaults.defaults_note(asked, config, task)
-    assert runs_ladder_by_default(asked)
+    assert default_ladder(asked).runs
     named = asked.replace(trunk="auto", pretrained=True)
     assert chosen_trunk(named, task)["trunk"] == f"timm:{defaults.PHOTO_TRUNKS[0]}"
 

@@ -18,23 +18,17 @@ from nearfar.evaluation import evaluate
 from nearfar.report import report_run
 from nearfar.train import TrainConfig, TrainError, embed_run, evaluate_run, ladder, train
 from nearfar.train.checkpoint import read_about
-from nearfar.train.rungs import climbing
-from nearfar.train.rungs import ladder as rungs
+from nearfar.train.rungs import climbing, rung_settings
+from nearfar.train.rungs import ladder as comparing
+from nearfar.train.rungs.by_default import default_ladder
 from nearfar.train.rungs.climbing import RungProgress, climb
 from nearfar.train.rungs.closed_forms import choose_form, fitted
-from nearfar.train.rungs.ladder import (
-    Ladder,
-    Rung,
-    _protocol,
-    affordable_splits,
-    config_for,
-    held_out_classes,
-    last_worthwhile_rung,
-    mean_and_half,
-    on_all_classes,
-    with_forms,
-)
+from nearfar.train.rungs.frozen import frozen_features
+from nearfar.train.rungs.ladder import _protocol, affordable_splits, held_out_classes, with_forms
 from nearfar.train.rungs.last_stage import split_off
+from nearfar.train.rungs.rung_settings import config_for, on_all_classes, plan_of_ladder, whole_config
+from nearfar.train.rungs.split_training import trained_embeddings
+from nearfar.train.rungs.table import Ladder, Rung, last_worthwhile_rung, mean_and_half
 from nearfar.train.rungs.untrained import save_untrained
 from nearfar.train.settle import settle
 from nearfar.train.timing.expected_work import ExpectedWork
@@ -76,11 +70,12 @@ def config(photos):
 def _few_steps(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NEARFAR_CACHE", str(tmp_path_factory.mktemp("cache")))
-        patch.setattr(rungs, "HEAD_STEPS", 8)
-        patch.setattr(rungs, "STAGE_STEPS", 2)
-        patch.setattr(rungs, "TRIED_BATCHES", 2)
-        patch.setattr(rungs, "TRIED_OF_MORE", 3)
-        patch.setattr(rungs, "FINAL_BATCHES", 3)
+        for module in (comparing, rung_settings):
+            patch.setattr(module, "HEAD_STEPS", 8)
+            patch.setattr(module, "STAGE_STEPS", 2)
+        patch.setattr(rung_settings, "TRIED_BATCHES", 2)
+        patch.setattr(rung_settings, "TRIED_OF_MORE", 3)
+        patch.setattr(rung_settings, "FINAL_BATCHES", 3)
         yield
 
 
@@ -549,7 +544,6 @@ def test_an_estimate_of_the_time_mentions_the_table(large_photos, weights, capsy
 
 @pytest.mark.parametrize(("last_stage", "last"), [(False, "full"), (True, "last-stage")])
 def test_the_table_of_a_pretrained_trunk_is_the_same_again(last_stage, last, large_photos, weights, monkeypatch):
-    monkeypatch.setattr(rungs, "UNTRAINED_SPLITS", 2)
     config = TrainConfig.of(
         data=str(large_photos),
         trunk="timm:test_resnet",
@@ -567,12 +561,11 @@ def test_the_table_of_a_pretrained_trunk_is_the_same_again(last_stage, last, lar
 
 @pytest.mark.parametrize(("few", "splits", "batches"), [(29, 5, 2), (28, 3, 3)])
 def test_all_weights_are_tried_on_any_number_of_photos(few, splits, batches, large_photos, weights, monkeypatch):
-    monkeypatch.setattr(rungs, "FEW_PHOTOS", few)
-    monkeypatch.setattr(rungs, "UNTRAINED_SPLITS", 2)
+    monkeypatch.setattr(rung_settings, "FEW_PHOTOS", few)
     config = TrainConfig.of(
         data=str(large_photos), trunk="timm:test_resnet", pretrained=str(weights), device="cpu", batch_size=16
     )
-    assert rungs.default_ladder(config).splits == splits
+    assert default_ladder(config).splits == splits
     found = ladder(config, splits=2)
     assert [row.name for row in found.rows] == ["raw", "frozen", "whitened", "head", "full"]
     assert found.rows[-1].title == f"all weights trained for {batches} batches"
@@ -582,14 +575,15 @@ def test_features_that_are_known_start_the_embedding_layer_as_the_training_does(
     config = TrainConfig.of(
         data=str(large_photos), trunk="timm:test_resnet", pretrained=str(weights), device="cpu", batch_size=16, lr=1e-12
     )
-    plan = rungs._plan_of_ladder(config)
+    plan = plan_of_ladder(config)
     items = plan.task.train
-    whole = rungs.whole_config(plan.config, 2)
-    held = held_out_classes(items, 1, 0)[0]
-    features = rungs.frozen_features(items, plan.config)
-    found = rungs._trained(whole, items, held, None, features=features)
-    assert_allclose(found, rungs._trained(whole, items, held, None), rtol=1e-4, atol=1e-5)
-    assert np.ptp(found[np.isin(items.labels, held)]) > 0
+    whole = whole_config(plan.config, batches=2)
+    out = np.isin(items.labels, held_out_classes(items, 1, 0)[0])
+    features = frozen_features(items, plan.config)
+    found = trained_embeddings(whole, items, out, features=features)
+    assert_allclose(found, trained_embeddings(whole, items, out), rtol=1e-4, atol=1e-5)
+    assert len(found) == out.sum()
+    assert np.ptp(found) > 0
 
 
 @pytest.fixture
@@ -628,8 +622,8 @@ def test_few_photos_whose_ladder_ends_with_all_weights_train_on_all_classes(full
 )
 def test_photos_are_trained_as_long_as_there_are_many(fewest, most, expected, large_photos, weights, monkeypatch):
     """Few for some batches; more for the epochs of the recipe; those that the ladder saw a part of compare again."""
-    monkeypatch.setattr(rungs, "FINAL_BATCHES", fewest)
-    monkeypatch.setattr(rungs, "MAX_ITEMS", most)
+    monkeypatch.setattr(rung_settings, "FINAL_BATCHES", fewest)
+    monkeypatch.setattr(rung_settings, "MAX_ITEMS", most)
     config = TrainConfig.of(data=str(large_photos), trunk="timm:test_resnet", pretrained=str(weights), device="cpu")
     found = on_all_classes(config)
     added = set(found.given) - set(config.given)
@@ -649,7 +643,7 @@ def test_few_photos_have_the_ladder_within_their_minutes(large_photos, weights, 
     monkeypatch.setattr(climbing, "compare_rungs", compared)
     climb(config, tmp_path / "few", minutes=TimeLimit(4, Clock()), progress=False)
     assert (asked[0]["seconds"], asked[0]["splits"]) == (pytest.approx(0.6 * 240), 5)
-    monkeypatch.setattr(rungs, "FEW_PHOTOS", 28)
+    monkeypatch.setattr(rung_settings, "FEW_PHOTOS", 28)
     climb(config.replace(steps=2), tmp_path / "many", minutes=4, progress=False)
     assert len(asked) == 1
 
@@ -734,14 +728,14 @@ def test_the_share_of_the_work_is_that_of_its_seconds():
 def test_progress_ends_with_the_last_split_and_times_are_those_of_all_splits(table, monkeypatch):
     clock = Clock()
     told = []
-    embed_held = rungs._trained
+    embed_held = comparing.trained_embeddings
 
-    def trained(*args):
+    def trained(*args, **how):
         clock.now += 100.0
-        return embed_held(*args)
+        return embed_held(*args, **how)
 
-    monkeypatch.setattr(rungs, "_trained", trained)
-    monkeypatch.setattr(rungs, "ExpectedWork", lambda tell: ExpectedWork(tell, clock))
+    monkeypatch.setattr(comparing, "trained_embeddings", trained)
+    monkeypatch.setattr(comparing, "ExpectedWork", lambda tell: ExpectedWork(tell, clock))
     config = TrainConfig.of(data=table, device="cpu", batch_size=16)
     found = ladder(config, splits=2, untrained_splits=2, on_progress=lambda *now: told.append((clock.now, *now)))
     assert found.rows[-1].seconds == 200.0
@@ -753,22 +747,22 @@ def test_progress_ends_with_the_last_split_and_times_are_those_of_all_splits(tab
 @pytest.mark.slow
 def test_a_table_of_little_time_has_fewer_items_and_splits(tmp_path, monkeypatch):
     clock = Clock()
-    read = rungs.raw_items
-    embed_held = rungs._trained
+    read = comparing.raw_items
+    embed_held = comparing.trained_embeddings
 
     def reading(items, scale):
         clock.now += len(items)
         return read(items, scale)
 
-    def trained(*args):
+    def trained(*args, **how):
         clock.now += 100.0
-        return embed_held(*args)
+        return embed_held(*args, **how)
 
-    monkeypatch.setattr(rungs, "raw_items", reading)
-    monkeypatch.setattr(rungs, "_trained", trained)
-    monkeypatch.setattr(rungs, "SECONDS_OF_HEAD", 100.0 / rungs.HEAD_STEPS)
-    monkeypatch.setattr(rungs, "ExpectedWork", lambda tell: ExpectedWork(tell, clock))
-    monkeypatch.setattr(rungs, "TimeLimit", lambda minutes: TimeLimit(minutes, clock))
+    monkeypatch.setattr(comparing, "raw_items", reading)
+    monkeypatch.setattr(comparing, "trained_embeddings", trained)
+    monkeypatch.setattr(comparing, "SECONDS_OF_HEAD", 100.0 / comparing.HEAD_STEPS)
+    monkeypatch.setattr(comparing, "ExpectedWork", lambda tell: ExpectedWork(tell, clock))
+    monkeypatch.setattr(comparing, "TimeLimit", lambda minutes: TimeLimit(minutes, clock))
     y = np.array([f"class{c:02d}" for c in range(CLASSES)]).repeat(8)
     np.savez(tmp_path / "rows.npz", X=np.random.default_rng(0).normal(size=(len(y), 4)), y=y)
     config = TrainConfig.of(

@@ -13,8 +13,7 @@ from nearfar.train import TrainConfig, evaluate_run, task, train
 from nearfar.train import settle as settling
 from nearfar.train.compare import train_and_compare
 from nearfar.train.final import train_final
-from nearfar.train.rungs import climbing
-from nearfar.train.rungs import ladder as rungs
+from nearfar.train.rungs import climbing, ladder, rung_settings
 from nearfar.train.settle import settle
 
 
@@ -122,8 +121,8 @@ def test_a_command_reads_its_data_once_and_parses_each_text_once(name, data, mon
     monkeypatch.setattr(Reader, "read", read_counted)
     monkeypatch.setattr(expressions.Parser, "__init__", begin_counted)
     monkeypatch.setattr(climbing, "TRAINED_SPLITS", 1)
-    monkeypatch.setattr(rungs, "HEAD_STEPS", 2)
-    monkeypatch.setattr(rungs, "UNTRAINED_SPLITS", 1)
+    for module in (ladder, rung_settings):
+        monkeypatch.setattr(module, "HEAD_STEPS", 2)
     texts = {"trunk": "mlp(width=4)", "objective": "TripletLoss(margin=0.3)", "sampler": "MPerClassSampler(m=2)"}
     config = TrainConfig.of(
         data="rows.npz", epochs=1, batch_size=4, device="cpu", embedding_dim=4, keep="best", **texts

@@ -25,7 +25,9 @@ from nearfar.io.scores_file import baseline_of, read_scores
 from nearfar.train import TrainConfig, TrainError, embed_run, evaluate_run, recipe, text_trunks, train
 from nearfar.train.checkpoint import load_tensors, read_about, save_tensors
 from nearfar.train.defaults import PAIR_BATCHES, TEXT_BATCHES, defaults_note
-from nearfar.train.rungs.ladder import config_for, ladder, runs_ladder_by_default
+from nearfar.train.rungs.by_default import default_ladder
+from nearfar.train.rungs.ladder import ladder
+from nearfar.train.rungs.rung_settings import config_for
 from nearfar.train.rungs.untrained import save_untrained
 from nearfar.train.settle import settle
 from nearfar.train.task import tokenized
@@ -194,7 +196,7 @@ def test_texts_climb_from_frozen_features_to_a_linear_layer(bert, table):
     config = TrainConfig.of(
         data=str(table), trunk=f"transformers:{bert}", device="cpu", batch_size=8, test_classes=["small", "large"]
     )
-    assert not runs_ladder_by_default(config)  # few batches train all weights, and the choice after them compares
+    assert not default_ladder(config).runs  # few batches train all weights, and the choice after them compares
     found = ladder(config, splits=1, untrained_splits=3)
     assert [row.name for row in found.rows] == ["frozen", "whitened", "head"]
     assert [len(row.map_at_r) for row in found.rows] == [3, 3, 1]

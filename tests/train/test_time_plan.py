@@ -17,7 +17,7 @@ from nearfar.train.features import embed
 from nearfar.train.optim import rate_factor
 from nearfar.train.run import RunFolder
 from nearfar.train.rungs.climbing import climb
-from nearfar.train.rungs.ladder import config_for
+from nearfar.train.rungs.rung_settings import config_for
 from nearfar.train.settle import Plan
 from nearfar.train.timing import time_plan as plan
 from nearfar.train.timing.forecast import EnoughTimed

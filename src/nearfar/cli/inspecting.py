@@ -80,13 +80,13 @@ def inspect(
             json.dump(found.to_dict(), file, indent=1, ensure_ascii=False)
     say(report_text(found))
     if time:
-        from ..train.rungs.ladder import runs_ladder_by_default
+        from ..train.rungs.by_default import default_ladder
         from ..train.timing.forecast import forecast
 
         config = make_config(chosen | changed, recipe)
         with images_from(*items.images):
             say(f"\nTraining takes {forecast(config)}.")
-        if recipe is None and runs_ladder_by_default(config):
+        if recipe is None and default_ladder(config).runs:
             say("Before it, `nearfar train` compares cheaper rungs for a minute or two (--ladder no skips them).")
     elif found.protocol:  # the data can be split for a training
         say("\nTo estimate how long training would take, run `nearfar inspect DATA --time`.")

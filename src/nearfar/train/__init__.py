@@ -19,7 +19,7 @@ HOMES = {
     "train_final": "final",
     "train_and_compare": "compare",
     "ladder": "rungs.ladder",
-    "Ladder": "rungs.ladder",
+    "Ladder": "rungs.table",
     "DeepMetric": "estimator",
     "Run": "run",
     "Watcher": "watchers",

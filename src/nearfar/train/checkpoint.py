@@ -18,10 +18,11 @@ import msgspec
 import numpy as np
 import torch
 from safetensors.torch import save
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..deep.networks.adapters import merged
 from ..deep.networks.text_settings import Role
+from ..deep.networks.weights import NETWORK
 from ..io import tensor_file
 from ..io.atomic_files import atomic_write
 from ..io.untrusted import parse_json
@@ -51,6 +52,11 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, 
     """Write named tensors and JSON metadata."""
     metadata = {"nearfar": MARK, **{key: json.dumps(value) for key, value in about.items()}}
     replace_file(path, *_in_order(save(_apart(tensors), metadata=metadata)))
+
+
+def in_checkpoint(network: nn.Module) -> dict[str, Tensor]:
+    """Return the weights of a network by their names in a checkpoint, which has those of the objective, too."""
+    return {NETWORK + name: value for name, value in network.state_dict().items()}
 
 
 def _in_order(raw: bytes) -> tuple[bytes, memoryview]:

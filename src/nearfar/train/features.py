@@ -24,7 +24,7 @@ from ..data.loader import make_loader
 from ..data.readers.files import file_behind
 from ..data.sounds import PieceReader, SoundReader
 from ..data.transforms.symmetries import TurnedReader
-from ..deep.networks.embedder import Embedder
+from ..deep.networks.embedder import Embedder, device_of
 from ..deep.networks.tokens import NO_TOKEN
 from ..deep.networks.transformers_text_trunk import TransformersTextTrunk, batches_by_length, token_budget
 from ..io.atomic_files import atomic_write
@@ -185,7 +185,7 @@ def embed(
     ndarray of float32, shape (n, d)
         Embeddings, not normalized.
     """
-    device = next((p.device for p in embedder.parameters()), torch.device("cpu"))
+    device = device_of(embedder)
     training = embedder.training
     forward = {"pooled": embedder.features, "places": embedder.places}.get(
         layer, lambda items: embedder(items).embedding

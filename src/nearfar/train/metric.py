@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from ..data import Dataset
-from ..deep.networks.embedder import Embedder
+from ..deep.networks.embedder import Embedder, device_of
 from ..deep.networks.weights import METRIC
 from ..deep.networks.whiten import Whiten
 from .checkpoint import load_tensors, save_tensors
@@ -68,8 +68,7 @@ def add_metric(embedder: Embedder, data: TrainingData, folder: RunFolder) -> Met
         return None
     _write(folder, whiten if choice.kept else None, choice)
     if choice.kept:
-        device = next((parameter.device for parameter in embedder.parameters()), torch.device("cpu"))
-        embedder.metric = whiten.to(device).eval()
+        embedder.metric = whiten.to(device_of(embedder)).eval()
     return choice
 
 
@@ -95,8 +94,7 @@ def embedded(embedder: Embedder, dataset: Dataset, config: TrainConfig) -> Float
     """Embed the items of a run, which are the features of a frozen trunk where a run has that."""
     if not config.freeze_trunk:
         return embed(embedder, dataset, **sizes_of(config))
-    device = next((parameter.device for parameter in embedder.parameters()), torch.device("cpu"))
-    return encode(lambda features: embedder.head(features).embedding, dataset, device=device)
+    return encode(lambda features: embedder.head(features).embedding, dataset, device=device_of(embedder))
 
 
 def whitened(whiten: nn.Module, rows: Floats) -> Floats:

@@ -16,7 +16,7 @@ from torch import Tensor
 from ..data import Dataset
 from ..data.augment import transforms_of
 from ..data.transforms.geometry import Mirror
-from ..deep.networks.embedder import Embedder
+from ..deep.networks.embedder import Embedder, device_of
 from ..expressions import parse_list
 from .config import TrainConfig
 from .features import encode, sizes_of
@@ -93,7 +93,7 @@ def compare_mirrored(embedder: Embedder, items: Dataset, config: TrainConfig) ->
         return None
     was_training = embedder.training
     embedder.eval()
-    device = next((parameter.device for parameter in embedder.parameters()), torch.device("cpu"))
+    device = device_of(embedder)
 
     def both(images: Tensor) -> Tensor:
         return torch.stack([embedder.features(side) for side in (images, images.flip(3))], dim=1)  # (b, 2, D)

@@ -29,7 +29,8 @@ from .metric import MetricChoice, add_metric
 from .monitor import score_unseen_and_seen
 from .optim import rate_factor, set_rates
 from .run import Run, RunFolder
-from .rungs.choice import can_compare, choose_model, interpolate, keep_unchecked, may_choose
+from .rungs.choice import can_compare, choose_model, keep_unchecked, may_choose
+from .rungs.interpolation import interpolate
 from .scale.chunks import backward_of_chunks
 from .scale.many_classes import average_drawn, clip_gradients, everywhere
 from .settle import of_other_items, sampler_of
@@ -110,7 +111,7 @@ class Trainer:
         folder = self.folder
         self._refuse_other_config()
         tensors, about = load_tensors(folder.last)
-        if not about["step"] and not folder.state_path(0, 0).exists():  # the steps `frozen` and `whitened`
+        if not about["step"] and not folder.state_path(0, 0).exists():  # the rungs `frozen` and `whitened`
             raise TrainError(f"{folder.path}: nothing to resume, because its network is not trained; start a new run")
         loop.weights = first_weights(about)  # the weights at the start of the run, not at this resumption
         whole = load_tree(folder.state_path(about["step"], 0))
@@ -241,18 +242,16 @@ class Trainer:
         data = self.loop.data
         if embedder is not None and may_choose(data):
             if can_compare(data.task):
-                by_class = self.position.by_class
-                train_again = self._train_again if self._may_train_again() else None
-                frozen_sizes = {} if self.timing is None else self.timing.frozen_sizes
+                timing = self.timing
                 embedder = choose_model(
                     embedder,
                     data,
                     self.folder,
-                    by_class,
-                    self.whitening,
-                    train_again,
-                    frozen_sizes=frozen_sizes,
-                    in_haste=self.timing is not None and self.timing.seconds_to_train(self.slowness) < 0,
+                    evaluations=self.position.by_class,
+                    whitening=self.whitening,
+                    train_again=self._train_again if self._may_train_again() else None,
+                    frozen_sizes={} if timing is None else timing.frozen_sizes,
+                    in_haste=timing is not None and timing.seconds_to_train(self.slowness) < 0,
                 )
             else:
                 embedder = keep_unchecked(embedder, data, self.folder)

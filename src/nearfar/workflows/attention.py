@@ -11,6 +11,7 @@ import torch
 
 from ..data.augment import to_float
 from ..data.decode import fit
+from ..deep.networks.embedder import device_of
 from ..models import load_embedder
 from ..train import TrainConfig
 from ..train.checkpoint import read_about
@@ -22,7 +23,7 @@ def attention_of(run: Path) -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, 
     """Return a function from an (S, S, C) image to the last convolution (C', H, W) of a run's network, if any."""
     config = network_config(TrainConfig.from_json(run / "config.json"), read_about(run / "best.safetensors"))
     embedder = load_embedder(run)
-    device = next(embedder.parameters(), torch.empty(0)).device
+    device = device_of(embedder)
 
     def maps(image: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         side = config.image_size or image.shape[0]

@@ -203,6 +203,11 @@ class Embedder(nn.Module):
         return self.head(found.reshape(n * h * w, c)).embedding.reshape(n, h, w, -1)
 
 
+def device_of(module: nn.Module) -> torch.device:
+    """Return the device of the parameters of a module; the CPU if it has none."""
+    return next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
+
+
 def as_channels(items: Tensor, trunk: nn.Module) -> Tensor:
     """Convert images to the number of channels that a trunk takes: gray is repeated, color is averaged."""
     channels = getattr(trunk, "in_channels", None)

@@ -16,245 +16,35 @@ keeps its weights: `train_final` trains it on all classes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from ...data import Task
 from ...data.checks.columns import scale_warning
 from ...data.readers.in_memory import GIVEN
-from ...deep.networks.embedder import Embedder
-from ...deep.networks.weights import NETWORK
+from ...deep.networks.embedder import Embedder, device_of
 from ...deep.networks.whiten import Whiten
 from ...numerics.types import AnyArray, Array, Ints
 from ...quoting import count_of
-from ..checkpoint import load_tensors, preserve_random_state, read_about, save_tensors
+from ..checkpoint import in_checkpoint, load_tensors, preserve_random_state, read_about, save_tensors
 from ..config import TrainConfig
 from ..features import Floats
 from ..metric import MetricChoice, embedded, fitted_whitening, whitened
 from ..monitor import class_scores
-from ..network import make_embedder
 from ..run import RunFolder, write_json
-from ..start import start_embedding
-from ..task import item_shape, items_of
+from ..task import items_of
 from ..training_data import TrainingData
+from .candidates import TRAINED_NAMES, Candidate, Choice, best_of
 from .class_scores import ClassScores, optimism
 from .closed_forms import FORMS, MAX_WIDTH, fitted
+from .interpolation import SHARES, between, interpolates, title_of, weights_before
 from .untrained import Learned, UntrainedModel
 
-SHARES = (0.25, 0.5, 0.75)  # of the way from the weights before the training to those after it
-PRIOR_DEVIATION = 0.1  # of the gains in MAP@R of single classes, as usual
-PRIOR_CLASSES = 3
 TRAINED = "trained network"
-TRAINED_NAMES = ("trained", "interpolated")
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A model that could be kept, with its scores on the held-out classes.
-
-    Attributes
-    ----------
-    name : str
-        "raw", "raw-form", "frozen", "frozen-form", "trained" or "interpolated".
-    title : str
-        The same in words.
-    map_at_r, recall_at_1 : float
-        Means over the held-out classes.
-    by_class : tuple of float
-        MAP@R of each held-out class, for the uncertainty of differences. If these classes have chosen something about
-        the model, such as its epoch, MAP@R is what to expect of what the other classes choose.
-    """
-
-    name: str
-    title: str
-    map_at_r: float
-    recall_at_1: float
-    by_class: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class Choice:
-    """Which candidate is the best, and which one the run keeps.
-
-    Attributes
-    ----------
-    candidates : tuple of Candidate
-        From the cheapest to the most expensive.
-    best : str
-        Name of the best one, as `best_of` decides.
-    kept : str
-        Name of the one in the checkpoint: the best one, or "trained".
-    again : bool
-        Whether the trained network was trained again, also on the held-out classes.
-    closed_set : bool
-        Whether training has seen other items of the held-out classes.
-    of_sets : bool
-        Whether the items have sets of labels, and are similar by labels in common.
-    of_images : bool
-        Whether the items are images, for which there are pretrained trunks.
-    uneven : bool
-        Whether the network sees columns whose sizes differ by orders of magnitude.
-    form_of_all : str
-        Title of the kept model with the closed form that all training classes prefer, if it is another one than that
-        which was scored.
-    """
-
-    candidates: tuple[Candidate, ...]
-    best: str
-    kept: str
-    again: bool = False
-    closed_set: bool = False
-    of_sets: bool = False
-    of_images: bool = False
-    uneven: bool = False
-    form_of_all: str = ""
-
-    @property
-    def kept_title(self) -> str:
-        """What is in the checkpoint, in words."""
-        return self.form_of_all or self.of(self.kept).title
-
-    def of(self, name: str) -> Candidate:
-        return next(candidate for candidate in self.candidates if candidate.name == name)
-
-    @property
-    def sentence(self) -> str:
-        """Which model is kept, and by how much the best one is better or worse than the trained network."""
-        kept = self.of(self.kept)
-        held_out = f"{len(kept.by_class)} held-out classes"
-        if self.of_sets:
-            held_out = f"held-out items with {len(kept.by_class)} sets of labels"
-        elif self.closed_set:
-            held_out = f"held-out items of {len(kept.by_class)} classes"
-        others = "; ".join(f"{one.title} {one.map_at_r:.3f}" for one in self.candidates if one.name != self.kept)
-        beside = f" ({others})" if others else ""
-        line = f"Kept: {kept.title}, MAP@R {kept.map_at_r:.3f} on {held_out}{beside}."
-        best = self.of(self.best)
-        if self.kept != self.best:
-            return f"{line} {best.title[0].upper()}{best.title[1:]} would be {self._verdict}; --keep best keeps it."
-        if self._verdict:
-            line += f" It is {self._verdict}."
-        if self.form_of_all:
-            line += f" All training classes together prefer {self.form_of_all}, which is saved."
-        if self.again:
-            these = "items" if self.closed_set else "classes"
-            return f"{line} Then it was trained again, for as many epochs, also on these {these}."
-        if best.name in TRAINED_NAMES:
-            return f"{line} --final trains it again, on all {'items' if self.closed_set else 'classes'}."
-        helps = "More items" if self.closed_set else "More classes"
-        if self.uneven:
-            helps = f"Standardized columns (--standardize), {helps.lower()}"
-        if self.of_images and all(one.name != "frozen" for one in self.candidates):
-            helps += ", a pretrained trunk"
-        return f"{line} {helps} or a lower learning rate may help the training."
-
-    @property
-    def _verdict(self) -> str:
-        """How the best one compares with the trained network, or this with the best of what is cheaper."""
-        best = self.of(self.best)
-        if best.name == "trained":
-            cheaper = self.candidates[: self.candidates.index(best)]
-            if not cheaper:
-                return ""
-            other = self.of(best_of(cheaper))
-        else:
-            other = self.of("trained")
-        name = "the trained network" if other.name == "trained" else other.title
-        gain, error = gain_and_error(best, other)
-        is_same = best.by_class == other.by_class
-        over = "sets" if self.of_sets else "classes"
-        detail = f"{abs(gain):.3f} ± {error:.3f} MAP@R (standard error over the {over})"
-        if gain > 0:
-            return f"better than {name} by {detail}"
-        if best.name == "trained":  # it began as features
-            return (
-                f"as good as {name}" if is_same else f"worse than {name} by only {detail}, which may be due to chance"
-            )
-        if is_same:
-            return f"cheaper, and {name} is equally good"
-        return f"cheaper, and {name} is better by only {detail}, which may be due to chance"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data, without the scores of single classes."""
-        rows = []
-        for one in self.candidates:
-            row = asdict(one)
-            del row["by_class"]
-            rows.append({**row, "gain": gain_and_error(one, self.of("trained"))})
-        classes = len(self.candidates[0].by_class)
-        return {
-            "candidates": rows,
-            "best": self.best,
-            "kept": self.kept,
-            "classes": classes,
-            "sentence": self.sentence,
-        }
-
-
-def gain_and_error(one: Candidate, other: Candidate) -> tuple[float, float]:
-    """Return by how much a candidate is better in MAP@R, one minus the other, and the standard error over classes.
-
-    Two or three classes may agree by chance, so that the variance of the gains g of C classes is moderated (Smyth,
-    Linear models and empirical Bayes methods, 2004): by a usual one, which counts as much as that of a few classes,
-
-        v = (PRIOR_CLASSES PRIOR_DEVIATION^2 + sum_c (g_c - mean g)^2) / (PRIOR_CLASSES + C - 1),   error = sqrt(v / C)
-    """
-    gains = np.subtract(one.by_class, other.by_class)
-    mean = float(np.mean(gains))
-    squares = PRIOR_CLASSES * PRIOR_DEVIATION**2 + float(np.sum((gains - mean) ** 2))
-    return mean, float(np.sqrt(squares / (PRIOR_CLASSES + len(gains) - 1) / len(gains)))
-
-
-def best_of(candidates: Sequence[Candidate], *, began_as_features: bool = False) -> str:
-    """Return the name of the best candidate that is not trained, or of the best one that is, if that is clearly better.
-
-    It is if the mean gain in MAP@R over the classes is larger than its standard error. Classes within the training have
-    preferred a closed form to the features as they are, so that these count only if they are better by as much.
-
-    A network that `began_as_features` and made small steps is not often worse than they are, and costs as much to use.
-    It is the best unless it is worse by a standard error: a few held-out classes are found so easily that there is
-    little to gain on them, and more among many.
-
-    >>> raw, form, unclear, better = (
-    ...     Candidate(name, name, 0, 0, by_class)
-    ...     for name, by_class in (
-    ...         ("raw", (0.5, 0.7, 0.4)),
-    ...         ("raw-form", (0.4, 0.8, 0.3)),
-    ...         ("trained", (0.6, 0.7, 0.3)),
-    ...         ("trained", (0.6, 1.0, 0.5)),
-    ...     )
-    ... )
-    >>> best_of([raw, form]), best_of([raw, form, unclear]), best_of([raw, form, better])
-    ('raw-form', 'raw-form', 'trained')
-    """
-    forms = {one.name.removesuffix("-form"): one for one in candidates if one.name.endswith("-form")}
-    cheaper = [
-        one
-        for one in candidates
-        if one.name not in TRAINED_NAMES and (one.name not in forms or _is_clearly_better(one, forms[one.name]))
-    ]
-    trained = [one for one in candidates if one.name in TRAINED_NAMES]
-    if not (cheaper and trained):
-        return _highest(cheaper or trained).name
-    gain, error = gain_and_error(_highest(trained), _highest(cheaper))
-    is_worth_it = gain > (-error if began_as_features else error)
-    return _highest(trained if is_worth_it else cheaper).name
-
-
-def _is_clearly_better(one: Candidate, other: Candidate) -> bool:
-    """Return whether the mean gain in MAP@R is larger than its standard error."""
-    gain, error = gain_and_error(one, other)
-    return gain > error
-
-
-def _highest(candidates: Sequence[Candidate]) -> Candidate:
-    """Return the candidate with the largest mean over the classes; of equal ones, the cheapest."""
-    return max(candidates, key=lambda one: float(np.mean(one.by_class)))
 
 
 def may_choose(data: TrainingData) -> bool:
@@ -305,7 +95,7 @@ def keep_unchecked(embedder: Embedder, data: TrainingData, folder: RunFolder) ->
         "the trained network is better on new items. --keep trained keeps it; more classes would decide."
     )
     folder.write_kept(kind, model.title, sentence)
-    return model.embedder.to(next((p.device for p in embedder.parameters()), torch.device("cpu"))).eval()
+    return model.embedder.to(device_of(embedder)).eval()
 
 
 def cheapest(data: TrainingData, scale: nn.Module) -> UntrainedModel | None:
@@ -314,9 +104,14 @@ def cheapest(data: TrainingData, scale: nn.Module) -> UntrainedModel | None:
     train = data.task.train
     if not config.starts_pretrained:
         return None if train.texts is not None else UntrainedModel.raw(train, config, scale)
+    return frozen_model(data)
+
+
+def frozen_model(data: TrainingData, sizes: Mapping[str, int | None] = MappingProxyType({})) -> UntrainedModel | None:
+    """Return the trunk before the training; None if a resumed run no longer finds its weights."""
     try:
-        return UntrainedModel.frozen(train, config, data.plan.start)
-    except (ValueError, OSError, ImportError):  # a resumed run no longer finds the weights
+        return UntrainedModel.frozen(data.task.train, data.config, data.plan.start, sizes)
+    except (ValueError, OSError, ImportError):
         return None
 
 
@@ -336,10 +131,10 @@ def choose_model(
     embedder: Embedder,
     data: TrainingData,
     folder: RunFolder,
+    *,
     evaluations: Sequence[Tensor] = (),
     whitening: MetricChoice | None = None,
     train_again: Callable[[float], dict[str, Tensor]] | None = None,
-    *,
     frozen_sizes: Mapping[str, int | None] = MappingProxyType({}),
     in_haste: bool = False,
 ) -> Embedder:
@@ -397,7 +192,7 @@ class Candidates:
         self.config = data.config
         self.train = data.task.train
         self.unseen = data.task.validation
-        self.device = next((p.device for p in embedder.parameters()), torch.device("cpu"))
+        self.device = device_of(embedder)
         self.found: list[Candidate] = []
         self.untrained: dict[str, UntrainedModel] = {}
         self.weights: dict[str, Tensor] = {}  # of the interpolated network
@@ -411,7 +206,7 @@ class Candidates:
         config = self.config
         if self.train.texts is None:
             self._add_untrained("raw", UntrainedModel.raw(self.train, config, self.embedder.scale))
-        frozen = self._frozen(frozen_sizes) if config.starts_pretrained else None
+        frozen = frozen_model(self.data, frozen_sizes) if config.starts_pretrained else None
         if frozen is not None:
             self._add_untrained("frozen", frozen)
         found = self._scored(self._embedded())
@@ -485,13 +280,6 @@ class Candidates:
         save_tensors(folder.trained, tensors, about)
         save_tensors(folder.best, in_checkpoint(network), {**about, **changes})
         return network.eval()
-
-    def _frozen(self, sizes: Mapping[str, int | None]) -> UntrainedModel | None:
-        """Return the trunk before the training; None if a resumed run no longer finds its weights."""
-        try:
-            return UntrainedModel.frozen(self.train, self.config, self.data.plan.start, sizes)
-        except (ValueError, OSError, ImportError):
-            return None
 
     def _add_untrained(self, name: str, model: UntrainedModel) -> None:
         """Add features as they are, and with the closed form that classes within the training choose."""
@@ -588,55 +376,3 @@ def epochs_of_best(folder: RunFolder, config: TrainConfig) -> float:
     about = read_about(folder.best)
     chosen = about if about["best"] is not None and config.schedule != "cosine" else read_about(folder.last)
     return float(chosen["step"] / chosen["steps_per_epoch"])
-
-
-def interpolates(config: TrainConfig) -> bool:
-    """Return whether weights between those before and after the training make sense: both embed into one space."""
-    return config.starts_pretrained and config.embedding_start != "random" and not config.freeze_trunk
-
-
-def interpolate(embedder: Embedder, data: TrainingData, folder: RunFolder) -> None:
-    """Put the trained network at the share of the way from the weights before the training that the config sets.
-
-    Its weights become those of the checkpoint `best`; the trained ones are first written into `trained`, where a
-    resumed run finds them.
-    """
-    share = data.config.interpolation
-    assert share is not None
-    tensors, about = load_tensors(folder.best)
-    save_tensors(folder.trained, tensors, about)
-    with preserve_random_state():
-        before = weights_before(data).state_dict()
-    embedder.load_state_dict(between(before, embedder.state_dict(), share))
-    kept = {"kept": "interpolated", "kept_title": title_of(share), "share": share}
-    save_tensors(folder.best, in_checkpoint(embedder), {**about, **kept})
-
-
-def in_checkpoint(embedder: Embedder) -> dict[str, Tensor]:
-    """Return the weights of a network by their names in a checkpoint."""
-    return {NETWORK + name: value for name, value in embedder.state_dict().items()}
-
-
-def title_of(share: float) -> str:
-    """Return what weights at a share of the way are called in tables."""
-    return f"weights {share:.0%} of the way from the pretrained to the trained"
-
-
-def weights_before(data: TrainingData) -> Embedder:
-    """Return the network of a run before its training."""
-    config = data.config
-    network = make_embedder(config, item_shape(data.task.train, config), data.plan.start)
-    start_embedding(network, data.train, config)
-    return network
-
-
-def between(before: Mapping[str, Tensor], after: Mapping[str, Tensor], share: float) -> dict[str, Tensor]:
-    """Return the weights at a share of the way; whole numbers, such as counts of batches, are those after it.
-
-    >>> between({"w": torch.zeros(1)}, {"w": torch.ones(1)}, 0.25)
-    {'w': tensor([0.2500])}
-    """
-    return {
-        name: torch.lerp(before[name].to(value.device), value, share) if value.is_floating_point() else value
-        for name, value in after.items()
-    }

@@ -101,13 +101,18 @@ def search(
         labels[queries],
         gallery=(rows if searched is None else searched)[documents],
         gallery_labels=labels[documents],
-        groups=None if groups is None else groups[queries],
-        gallery_groups=None if groups is None else groups[documents],
+        groups=part_of(groups, queries),
+        gallery_groups=part_of(groups, documents),
         ids=queries,
         gallery_ids=documents,
         ks=ks,
     )
     return found, labels[queries]
+
+
+def part_of(values: AnyArray | None, chosen: AnyArray) -> AnyArray | None:
+    """Return what belongs to the chosen items, such as their groups; None if nothing belongs to any."""
+    return None if values is None else values[chosen]
 
 
 def left_out(deciding: Array, counts: Ints, scores: Array | None = None) -> Array:

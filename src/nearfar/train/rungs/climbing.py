@@ -17,17 +17,11 @@ from ..timing.duration import duration
 from ..timing.time_limit import TimeLimit
 from ..timing.time_plan import plan_untrained
 from ..training import train, train_plan
-from .ladder import (
-    TRAINED_SPLITS,
-    UNTRAINED,
-    Ladder,
-    config_for,
-    default_ladder,
-    on_all_classes,
-    write_ladder,
-    write_ladder_choice,
-)
+from .by_default import default_ladder
+from .ladder import TRAINED_SPLITS
 from .ladder import ladder as compare_rungs
+from .rung_settings import config_for, on_all_classes
+from .table import UNTRAINED, Ladder, write_ladder, write_ladder_choice
 from .untrained import save_untrained
 
 RungName = Literal["auto", "frozen", "whitened", "head", "last-stage", "full"]

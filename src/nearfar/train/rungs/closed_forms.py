@@ -22,7 +22,7 @@ from ...numerics.constraints import LabelPairs
 from ...numerics.standard_columns import standard
 from ...numerics.types import AnyArray, Array, Ints
 from ...numerics.whitening import discriminant_whitening, unit_rows
-from .class_scores import search
+from .class_scores import part_of, search
 
 CHOOSING_SPLITS = 4  # of the classes into halves; each two hold out one half and then the other
 MAX_WIDTH = 2048  # number of features up to which a form is chosen: they take d^3 multiplications
@@ -267,8 +267,8 @@ def choose_form(
     if len(rows) > MAX_ROWS:
         kept = _some_classes(labels, rng)
         rows = rows[kept]
-        groups = None if groups is None else groups[kept]
-        asks = None if asks is None else asks[kept]
+        groups = part_of(groups, kept)
+        asks = part_of(asks, kept)
         labels = np.unique(labels[kept], return_inverse=True)[1]
     count = int(labels.max()) + 1 if len(labels) else 0
     if count < FEWEST_FOR_FORMS or int((np.bincount(labels) > 1).sum()) < FEWEST_FOR_FORMS:
@@ -286,14 +286,7 @@ def choose_form(
         }
         for name, scores in found.items():
             mapped = FORMS[name].fit(learned[FORMS[name].standardized])(rows[out])
-            scores.append(
-                held_out_score(
-                    mapped,
-                    labels[out],
-                    groups=None if groups is None else groups[out],
-                    asks=None if asks is None else asks[out],
-                )
-            )
+            scores.append(held_out_score(mapped, labels[out], groups=part_of(groups, out), asks=part_of(asks, out)))
     scored = {name: tuple(scores) for name, scores in found.items() if scores and np.isfinite(scores).all()}
     return ChosenForm(_best(scored), scored)
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ...deep.networks.depth import last_stage
+from ...deep.networks.embedder import device_of
 from ...deep.networks.weights import Trunk
 
 LARGEST_SET = 2**30  # maximum number of bytes of stored activations
@@ -100,7 +101,7 @@ def split_off(trunk: nn.Module, shape: tuple[int, ...], count: int) -> LastStage
     count : int
         Images whose activations are to be kept.
     """
-    device = next((parameter.device for parameter in trunk.parameters()), torch.device("cpu"))
+    device = device_of(trunk)
     images = torch.rand(2, *shape, generator=torch.Generator().manual_seed(0)).to(device)
     with torch.no_grad():
         begins = _beginning(trunk, images)

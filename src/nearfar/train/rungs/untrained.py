@@ -19,10 +19,9 @@ from ...deep.networks.embedder import Embedder
 from ...deep.networks.identity import Identity
 from ...deep.networks.sound_trunk import LogMel
 from ...deep.networks.standardize import Standardize
-from ...deep.networks.weights import NETWORK
 from ...deep.networks.whiten import Whiten
 from ...numerics.types import AnyArray, Bools, Ints
-from ..checkpoint import preserve_random_state, save_tensors
+from ..checkpoint import in_checkpoint, preserve_random_state, save_tensors
 from ..config import TrainConfig
 from ..features import Floats, all_rows, cached_features, embed, sizes_of
 from ..run import Run, RunFolder
@@ -280,7 +279,7 @@ def _write_untrained(config: TrainConfig, folder: RunFolder, kind: str, form: st
     name = kind if form == "none" else f"{kind}-form"
     kept = {"kept": name, "kept_title": title}
     about = {"step": 0, "epoch": 0, "best": None, "config": config.digest, **loop.about, **model.about, **kept}
-    tensors = {NETWORK + name: value for name, value in model.embedder.state_dict().items()}
+    tensors = in_checkpoint(model.embedder)
     save_tensors(folder.best, tensors, about)
     save_tensors(folder.last, tensors, about)
     training_items(config, task, folder.start).write(folder.training_items)

@@ -17,10 +17,14 @@ class WorkPart:
     seconds: float = 0.0
 
     @property
+    def per_unit(self) -> float:
+        """Seconds of a unit."""
+        return self.seconds / self.done if self.done else self.guess
+
+    @property
     def left(self) -> float:
         """Seconds that the other units are expected to take."""
-        per_unit = self.seconds / self.done if self.done else self.guess
-        return max(0.0, self.units - self.done) * per_unit
+        return max(0.0, self.units - self.done) * self.per_unit
 
 
 class ExpectedWork:
@@ -85,3 +89,7 @@ class ExpectedWork:
     def seconds(self, part: str) -> float:
         """Return the seconds that a part has taken."""
         return self._parts[part].seconds
+
+    def seconds_per_unit(self, part: str) -> float:
+        """Return the seconds of a unit of a part: as measured, or as expected before."""
+        return self._parts[part].per_unit
