@@ -618,7 +618,7 @@ WIDE_TEXTS = {
     "data/decode.py": "roles",
     "data/readers/arrays.py": "numbers, and texts that a file has as such an array; a message",
     "data/readers/digits.py": "roles",
-    "data/readers/manifest.py": "roles",
+    "data/readers/table_roles.py": "roles",
     "data/sounds.py": "roles",
     "data/synthetic/glyphs.py": "roles",
     "index/index.py": "a few names",

@@ -15,8 +15,9 @@ from ..data.dataset import some
 from ..data.items import left_out
 from ..data.located import Named, local_embeddings, local_source
 from ..data.open import documents_of
+from ..data.readers.crop_boxes import SIDES
 from ..data.readers.ids import ids_of, is_id
-from ..data.readers.manifest import ABOUT, LABELS, PART, SIDES, read_columns
+from ..data.readers.manifest import ABOUT, LABELS, PART, read_columns
 from ..extras import require
 from ..io.formats import has_columns
 from ..io.sources import MODELS, SourceKind, absolute, kind_by_name, kind_of

@@ -33,8 +33,8 @@ from ..dataset import (
 )
 from ..decode import Box
 from .arrays import TOO_LARGE, as_singles
+from .crop_boxes import boxes_in
 from .files import Files, FolderFiles
-from .folder import ROLES
 from .ids import ids_of, is_id, not_ids
 from .media import ENDINGS, FileKind, files_of_a_kind, source_of_files
 from .pair_tables import (
@@ -50,14 +50,15 @@ from .pair_tables import (
 )
 from .parquet import read_parquet
 from .saved_datasets import read_feather, read_saved
-from .text_tables import header_advice, read_text_table, unpacked_name
+from .shown_tables import few, rows_from, shown
+from .table_roles import roles_in, split_by_columns, split_of
+from .text_tables import read_text_table, unpacked_name
 from .texts import first_words, text_items
 
 SYNONYMS = {"is_query": "query", "is_gallery": "gallery", "x_1": "x1", "y_1": "y1", "x_2": "x2", "y_2": "y2"}
 SYNONYMS |= {"file_name": "path"}  # the name in metadata files of Hugging Face
 ANY_CASE = ("path", "label", "class", "target", "split", "query", "gallery", "group", "name", "text")
 """Columns that are also recognized as `Class` or `LABEL`, unless two columns differ by case only."""
-SIDES = ("x1", "y1", "x2", "y2")
 LABELS = ("label", "class", "target", "y")
 """Columns that may hold the labels of rows of numbers; the first one that exists is used."""
 SETS = "labels"
@@ -70,13 +71,8 @@ EMBEDDINGS = ("embedding", "embeddings")
 NO_FEATURES = (*ABOUT, "category", "", "__index_level_0__")
 """The last two are the index of pandas."""
 OTHERS_LEFT_OUT = " (skip_bad=True leaves out the others)"
-TRUE = ("1", "1.0", "true", "yes")
-FALSE = ("", "0", "0.0", "false", "no", "none", "nan")
-MAX_SHOWN_COLUMNS = 12  # maximum number of columns in a message
-MAX_CELL_LENGTH = 20  # maximum number of characters of a cell in a message
 MAX_SEARCHED_COLUMNS = 1000  # maximum number of columns among which a misspelled one is searched
 LONGEST_NAME = 1000  # characters of a text that is the name of a row
-MAX_COORDINATE = 2**31 - 1  # pixels; no image is larger
 
 Table = Mapping[str, Sequence[Any]]
 
@@ -217,14 +213,13 @@ def _source(
     if "path" not in table and _are_texts(table):
         notes += _not_used(table, ["text"])
         source = _texts_source(path, table, _labels(path, column, unlabeled), skip_bad)
-        return replace(source, items=replace(source.items, notes=(*notes, *source.items.notes)))
+        return _noted(source, notes)
     if "path" not in table:
-        source = _table_source(path, table, whole, column, unlabeled, skip_bad)
-        return replace(source, items=replace(source.items, notes=(*notes, *source.items.notes)))
+        return _noted(_table_source(path, table, whole, column, unlabeled, skip_bad), notes)
     reading: dict[str, Any] = {"image_size": image_size, "skip_bad": skip_bad}
-    boxes = _boxes(path, whole)
+    boxes = boxes_in(path, whole)
     source = _images_source(path, table, _labels(path, column, unlabeled), stored, boxes, texts, **reading)
-    return replace(source, items=replace(source.items, notes=(*left_out, *source.items.notes)))
+    return _noted(source, left_out)
 
 
 def _table_source(
@@ -248,7 +243,7 @@ def _table_source(
         source = _rows_source(path, read, _features(path, read, whole), labels, skip_bad)
     except NotNumbersError as error:
         source = _cells_source(path, read, labels, str(error))
-    return replace(source, items=replace(source.items, notes=(*notes, *source.items.notes)))
+    return _noted(source, notes)
 
 
 def _listed_source(path: Path, table: Table, *, image_size: int | None, skip_bad: bool) -> Source:
@@ -258,7 +253,7 @@ def _listed_source(path: Path, table: Table, *, image_size: int | None, skip_bad
     if unused:
         notes.append(f"columns not used: {some(unused, 3)}")
     split = {name: table[name] for name in table if name == "split"}
-    roles_of_rows = _roles(path, split) if split else None
+    roles_of_rows = roles_in(path, split)
     if roles_of_rows is None:
         names = items_of(rows)
     else:
@@ -272,9 +267,7 @@ def _listed_source(path: Path, table: Table, *, image_size: int | None, skip_bad
         reading: dict[str, Any] = {"image_size": image_size, "skip_bad": skip_bad}
         source = _images_source(path, {"path": names, **split}, classes, None, None, None, **reading)
     else:
-        roles = _roles(path, split) if split else None
-        given = None if roles is None else np.asarray(roles, dtype=np.str_)
-        source = Source(text_items(name_of(path), names, classes), given, _split(path, split))
+        source = split_by_columns(path, split, text_items(name_of(path), names, classes))
     items = source.items
     if len(items) < len(names):  # some images could not be decoded
         kept = set(items.names)
@@ -283,6 +276,18 @@ def _listed_source(path: Path, table: Table, *, image_size: int | None, skip_bad
         listed_there = listed
     notes.append(f"{count_of(len(listed), 'pair')} listed; a class is what similar pairs connect")
     return replace(source, items=replace(items, listed=listed_there, notes=(*items.notes, *notes)))
+
+
+def _noted(source: Source, notes: Sequence[str]) -> Source:
+    """Return a source with notes before those of its items."""
+    return replace(source, items=replace(source.items, notes=(*notes, *source.items.notes)))
+
+
+def _kept(source: Source, kept: Any, note: str) -> Source:
+    """Return some of the items of a source, with a note on the others."""
+    items = source.items.subset(kept)
+    items = replace(items, notes=(*items.notes, note))
+    return replace(source, items=items, roles=None if source.roles is None else source.roles[kept])
 
 
 def _labeled(table: Table, place: str | None) -> tuple[Table, tuple[str, ...]]:
@@ -320,8 +325,8 @@ def _images_source(
     paths = [str(value) for value in table["path"]]
     if not paths:
         raise DataError(f"{path}: has no rows")
-    roles = _roles(path, table)
-    split = _split(path, table)
+    roles = roles_in(path, table)
+    split = split_of(path, table)
     folder = FolderFiles(str(path.parent))
     if stored is None:
         _check_inside(folder, paths)
@@ -376,7 +381,7 @@ def _place(path: Path, table: Table, label: str | None, unlabeled: str | None) -
         hint = ""
         if near:
             hint = f"; did you mean {quoted(near[0])}?"
-        raise DataError(f"{path}: has no column {quoted(label)}{hint}; it has {_few(list(table))}")
+        raise DataError(f"{path}: has no column {quoted(label)}{hint}; it has {few(list(table))}")
     images = "path" in table
     candidates = LABELS[:1] if images else LABELS  # in tables of images, only `label`
     found = next((name for name in candidates if name in table), None)
@@ -391,7 +396,7 @@ def _place(path: Path, table: Table, label: str | None, unlabeled: str | None) -
     advice = f"{NAME_IT} ({NEED_NONE})"
     if not images and sum(numbers_in(cells) is None for cells in table.values()) > 1:  # texts, which may be pairs
         advice += ", or call the columns of pairs anchor, positive and negative, or text1, text2 and score"
-    raise NoClassesError(f"{path}: has no column {expected}; {advice}; {_show(table)}")
+    raise NoClassesError(f"{path}: has no column {expected}; {advice}; {shown(table)}")
 
 
 def _named(path: Path, table: Table, name: str | None, whole: Table, stored: Files | None) -> Table:
@@ -400,7 +405,7 @@ def _named(path: Path, table: Table, name: str | None, whole: Table, stored: Fil
         if "path" in table and stored is None:
             raise DataError(f"{path}: name: got {quoted(name)}, but a table of images names its items by their paths")
         if name not in whole:
-            raise DataError(f"{path}: has no column {quoted(name)}; it has {_few(list(whole))}")
+            raise DataError(f"{path}: has no column {quoted(name)}; it has {few(list(whole))}")
         names = ids_of(whole[name])
         if names is None:
             raise DataError(f"{path}: {not_ids(f'column {quoted(name)}', whole[name])}")
@@ -413,6 +418,11 @@ def _named(path: Path, table: Table, name: str | None, whole: Table, stored: Fil
         if names is None:
             return {column: cells for column, cells in table.items() if column != "name"}
     return {column: cells for column, cells in table.items() if column not in ("name", chosen)} | {"name": names}
+
+
+def _names(table: Table) -> list[str] | None:
+    """Return the name of every row; None if the table has no column of names."""
+    return [str(name) for name in table["name"]] if "name" in table else None
 
 
 def _check_names(path: Path, names: Sequence[Any]) -> None:
@@ -431,7 +441,7 @@ def _are_numbered(stored: Files | None) -> bool:
 def _grouped(path: Path, whole: Table, table: Table, group: str) -> Table:
     """Return the table with a column `group`, a copy of one of its columns, which may be that of the classes."""
     if group not in whole:
-        raise DataError(f"{path}: has no column {quoted(group)}; it has {_few(list(whole))}")
+        raise DataError(f"{path}: has no column {quoted(group)}; it has {few(list(whole))}")
     return {name: cells for name, cells in table.items() if name != group} | {"group": whole[group]}
 
 
@@ -518,7 +528,7 @@ def _texts_of_pairs(path: Path, table: Table) -> NDArray[np.object_]:
         missing = "path"
         if "path" in table:
             missing = "text"
-        raise DataError(f"{path}: has no column '{missing}', which pairs of images and texts need; {_show(table)}")
+        raise DataError(f"{path}: has no column '{missing}', which pairs of images and texts need; {shown(table)}")
     return as_cells(_texts(path, table[column]))
 
 
@@ -539,7 +549,7 @@ def _texts(path: Path, column: Sequence[Any], advice: str = "") -> list[str]:
     texts = _as_texts(column)
     empty = [i for i, text in enumerate(texts) if not text]
     if empty:
-        rows = _rows_from(len(empty), empty[0])
+        rows = rows_from(len(empty), empty[0])
         raise DataError(f"{path}: the text is empty in {rows}; expected a text in every row{advice}")
     return texts
 
@@ -555,11 +565,9 @@ def _texts_source(path: Path, table: Table, labels: list[Any], skip_bad: bool) -
     filled = np.array([text != "" for text in texts], dtype=bool)
     if not skip_bad or not filled.any():
         _texts(path, table["text"], OTHERS_LEFT_OUT)
-    names = [str(name) for name in table["name"]] if "name" in table else None
-    items = text_items(name_of(path), texts, labels, names=names, groups=_groups(path, table))
+    items = text_items(name_of(path), texts, labels, names=_names(table), groups=_groups(path, table))
     items = replace(items, cells=_cells_of(table, f"{path}: holds texts, but a learner takes numbers"))
-    roles = _roles(path, table)
-    source = Source(items, None if roles is None else np.asarray(roles, dtype=np.str_), _split(path, table))
+    source = split_by_columns(path, table, items)
     if filled.all():
         return source
     note = f"{count_of(int((~filled).sum()), 'row')} without a text left out (of {len(texts):,})"
@@ -583,7 +591,7 @@ def _features(path: Path, table: Table, whole: Table) -> NDArray[np.float32]:
     if not any(map(len, whole.values())):
         raise DataError(f"{path}: has no rows")
     if wrong is None:
-        raise DataError(f"{path}: has no column of numbers, nor a column 'path' of images; {_show(whole)}")
+        raise DataError(f"{path}: has no column of numbers, nor a column 'path' of images; {shown(whole)}")
     for name, column in columns.items():
         if found := _uneven_lists(column):
             raise DataError(f"{path}: column {quoted(name)} {found}; expected lists of one length in all rows")
@@ -592,7 +600,7 @@ def _features(path: Path, table: Table, whole: Table) -> NDArray[np.float32]:
             raise DataError(
                 f"{path}: column {quoted(name)} holds paths of image files; rename it to path, and the column of the "
                 f"classes to label (or give it with label=NAME). The table has "
-                f"{_few(list(whole))}"
+                f"{few(list(whole))}"
             )
     row, value = next((row, value) for row, value in enumerate(table[wrong], start=1) if not _is_number(value))
     others = [name for name, found in zip(columns, numbers, strict=True) if found is None and name != wrong]
@@ -603,7 +611,7 @@ def _features(path: Path, table: Table, whole: Table) -> NDArray[np.float32]:
         f"{path}: column {quoted(wrong)} has {quoted(value)} in row {row}, but features must be numbers{also}; encode "
         "it (`nearfar fit` does) or remove it. Give the column of the classes with label=, and that of names with "
         "name=; put texts for a text model into a column `text`, and paths of images into `path`. The table has "
-        f"{_few(list(whole))}"
+        f"{few(list(whole))}"
     )
 
 
@@ -648,11 +656,9 @@ def _is_number(value: Any) -> bool:
 
 def _rows_source(path: Path, table: Table, rows: NDArray[np.float32], labels: list[Any], skip_bad: bool) -> Source:
     columns = [name for name in table if name not in NO_FEATURES]
-    names = [str(name) for name in table["name"]] if "name" in table else None
-    items = Dataset.from_array(name_of(path), rows, labels, names=names, columns=columns)
+    items = Dataset.from_array(name_of(path), rows, labels, names=_names(table), columns=columns)
     items = replace(items, groups=_groups(path, table))
-    roles = _roles(path, table)
-    source = Source(items, None if roles is None else np.asarray(roles, dtype=np.str_), _split(path, table))
+    source = split_by_columns(path, table, items)
     bad = ~np.isfinite(rows).all(axis=1)
     if not bad.any():
         return source
@@ -669,8 +675,10 @@ def _cells_source(path: Path, table: Table, labels: list[Any], why: str) -> Sour
     """Make a source of rows that are not all numbers, which only a learner that encodes them can use."""
     cells = _cells_of(table, why)
     classes, numbers = number_labels(labels)
-    unnamed = "name" not in table
-    names = [f"{name_of(path)}[{i}]" for i in range(len(labels))] if unnamed else [str(one) for one in table["name"]]
+    names = _names(table)
+    unnamed = names is None
+    if names is None:
+        names = [f"{name_of(path)}[{i}]" for i in range(len(labels))]
     items = Dataset(
         name=name_of(path),
         labels=numbers,
@@ -682,20 +690,12 @@ def _cells_source(path: Path, table: Table, labels: list[Any], why: str) -> Sour
         unnamed=unnamed,
         cells=cells,
     )
-    roles = _roles(path, table)
-    return Source(items, None if roles is None else np.asarray(roles, dtype=np.str_), _split(path, table))
+    return split_by_columns(path, table, items)
 
 
 def _cells_of(table: Table, why: str) -> Cells:
     """Return the cells of the columns that are features."""
     return Cells({name: as_cells(column) for name, column in table.items() if name not in NO_FEATURES}, why)
-
-
-def _kept(source: Source, kept: Any, note: str) -> Source:
-    """Return some of the items of a source, with a note on the others."""
-    items = source.items.subset(kept)
-    items = replace(items, notes=(*items.notes, note))
-    return replace(source, items=items, roles=None if source.roles is None else source.roles[kept])
 
 
 def _columns(path: Path, label: str | None) -> tuple[Table, Files | None]:
@@ -732,24 +732,11 @@ def _renamed(table: Table, label: str | None) -> Table:
     return {known.get(name, name): column for name, column in table.items()}
 
 
-def _show(table: Table) -> str:
-    rows = list(zip(*table.values(), strict=True))[:3]
-    shown = " | ".join(_few([str(value) for value in row]) for row in rows)
-    return f"it has {_few(list(table))}; first rows: {shown or 'none'}{header_advice(list(table))}"
-
-
-def _few(values: Sequence[str]) -> str:
-    shown = ",".join(shorten(value, MAX_CELL_LENGTH) for value in values[:MAX_SHOWN_COLUMNS])
-    if len(values) > MAX_SHOWN_COLUMNS:
-        shown += f",... ({len(values)} columns)"
-    return shown
-
-
 def _labels(path: Path, column: Sequence[Any], unlabeled: str | None) -> list[Any]:
     empty = [i for i, value in enumerate(column) if _is_missing(value)]
     if empty and unlabeled is None:
         raise DataError(
-            f"{path}: the label is empty in {_rows_from(len(empty), empty[0])}; expected a label in every row"
+            f"{path}: the label is empty in {rows_from(len(empty), empty[0])}; expected a label in every row"
             f"{OTHERS_LEFT_OUT}"
         )
     several = next((i for i, value in enumerate(column) if isinstance(value, list | dict)), None)
@@ -771,109 +758,9 @@ def _groups(path: Path, table: Table) -> NDArray[Any] | None:
     groups = without_spellings_of_numbers(table["group"])
     names = ["" if value is None or value != value else class_name(value) for value in groups]
     if "" in names:
-        rows = _rows_from(names.count(""), names.index(""))
+        rows = rows_from(names.count(""), names.index(""))
         raise DataError(f"{path}: the group is empty in {rows}; expected a group in every row")
     return text_array(names)
-
-
-def _rows_from(count: int, first: int) -> str:
-    """Return a number of rows and the first of them, which is counted from 0."""
-    return f"{count_of(count, 'row')}, first in row {first + 1} after the header"
-
-
-def _roles(path: Path, table: Table) -> list[str] | None:
-    """Return the role of every row: its split, or "query" or "gallery" for test rows with such a flag."""
-    flagged = "query" in table or "gallery" in table
-    if "split" not in table and not flagged:
-        return None
-    n = len(next(iter(table.values())))
-    split = [str(value).lower() for value in table.get("split", ["test"] * n)]
-    unknown = sorted(set(split) - ROLES.keys())
-    if unknown:
-        raise DataError(f"{path}: unknown split {quoted(unknown[0])}; expected {', '.join(ROLES)}")
-    roles = [ROLES[value] for value in split]
-    if not flagged:
-        return roles
-    if "test" in roles:
-        held = [i for i in range(n) if roles[i] == "test"]
-    else:
-        held = [i for i in range(n) if roles[i] == "validation"]
-    return _flagged(path, roles, held, _flags(path, table, "query"), _flags(path, table, "gallery"))
-
-
-def _split(path: Path, table: Table) -> str:
-    """Return how the rows were split, as a clause; "" if they were not."""
-    if not any(column in table for column in ("split", "query", "gallery")):
-        return ""
-    return f"split by the columns of {path.name}"
-
-
-def _flagged(path: Path, roles: list[str], held: list[int], query: list[bool], gallery: list[bool]) -> list[str]:
-    """Return the roles with "query" or "gallery" for the test rows, according to their flags."""
-    if all(query[i] and gallery[i] for i in held):
-        return roles  # leave-one-out: every test row searches all others
-    both = [i for i in held if query[i] and gallery[i]]
-    neither = [i for i in held if not (query[i] or gallery[i])]
-    if both or neither:
-        if both:
-            what, row = ("both query and gallery", both[0])
-        else:
-            what, row = ("neither query nor gallery", neither[0])
-        raise DataError(f"{path}: test row {row + 1} is {what}; mark either all test rows as both, or each as one")
-    for i in held:
-        roles[i] = "query" if query[i] else "gallery"
-    return roles
-
-
-def _flags(path: Path, table: Table, column: str) -> list[bool]:
-    """Read a column of true and false; if it is missing, it is the opposite of the other one."""
-    if column not in table:
-        other = "gallery" if column == "query" else "query"
-        return [not flag for flag in _flags(path, table, other)]
-    values = ["" if value is None else str(value).lower() for value in table[column]]
-    unknown = [value for value in values if value not in TRUE + FALSE]
-    if unknown:
-        raise DataError(f"{path}: column {column!r} has {quoted(unknown[0])}; expected true or false")
-    return [value in TRUE for value in values]
-
-
-def _boxes(path: Path, table: Table) -> list[Box | None] | None:
-    given = [side for side in SIDES if side in table]
-    if not given:
-        return None
-    if len(given) < 4:
-        missing = ", ".join(f"{side} (or {side[0]}_{side[1]})" for side in SIDES if side not in given)
-        raise DataError(f"{path}: a crop box needs the columns {', '.join(SIDES)}; {missing} missing; {_show(table)}")
-    return [_box(path, i, [table[side][i] for side in SIDES]) for i in range(len(table["path"]))]
-
-
-def _box(path: Path, row: int, values: Sequence[Any]) -> Box | None:
-    if all(str(value).lower() in ("", "none", "nan") for value in values):
-        return None
-    try:
-        left, top, right, bottom = (_pixel(value) for value in values)
-    except (TypeError, ValueError):
-        raise DataError(f"{path}: row {row + 1} has the crop box {_shown_box(values)}; expected four numbers") from None
-    except OverflowError:
-        expected = f"four numbers of pixels, at most {MAX_COORDINATE:,}"
-        raise DataError(f"{path}: row {row + 1} has the crop box {_shown_box(values)}; expected {expected}") from None
-    if left >= right or top >= bottom:
-        expected = "x1 < x2 and y1 < y2"
-        if all(0 <= float(value) <= 1 for value in values):
-            expected = "pixels, not shares of the sides of the image"
-        raise DataError(f"{path}: row {row + 1} has the crop box {_shown_box(values)}; expected {expected}")
-    return left, top, right, bottom
-
-
-def _pixel(value: Any) -> int:
-    number = float(value)
-    if abs(number) > MAX_COORDINATE:
-        raise OverflowError
-    return round(number)
-
-
-def _shown_box(values: Sequence[Any]) -> str:
-    return f"[{', '.join(map(quoted, values))}]"
 
 
 def _as_on_disk(folder: FolderFiles, paths: list[str]) -> list[str]:
