@@ -479,10 +479,20 @@ class Task:
     protocol: str
 
     @property
+    def parts(self) -> dict[str, Dataset]:
+        """The sets of items that there are, by their names: train, validation, test and gallery."""
+        parts = {"train": self.train, "validation": self.validation, "test": self.test, "gallery": self.gallery}
+        return {name: part for name, part in parts.items() if part is not None}
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """Distinct remarks on all parts."""
-        parts = (self.train, self.validation, self.test, self.gallery)
-        return tuple(dict.fromkeys(note for part in parts if part is not None for note in part.notes))
+        return tuple(dict.fromkeys(note for part in self.parts.values() for note in part.notes))
+
+    def mapped(self, change: Callable[[Dataset], Dataset]) -> Task:
+        """Return the task with every part changed by a function."""
+        changed: dict[str, Any] = {name: change(part) for name, part in self.parts.items()}
+        return replace(self, **changed)
 
 
 @dataclass(frozen=True, eq=False)

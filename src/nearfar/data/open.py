@@ -153,9 +153,16 @@ def open_task(
     DataError
         If the data cannot be used; the message is one line.
     """
-    settings: dict[str, Any] = {"image_size": image_size, "skip_bad": skip_bad, "partial": partial, "pairs": pairs}
-    settings["mixed"] = mixed
-    opened, *others = _open_each([source] if test is None else [source, test], label, name, **settings)
+    opened, *others = _open_each(
+        [source] if test is None else [source, test],
+        label=label,
+        name=name,
+        image_size=image_size,
+        skip_bad=skip_bad,
+        partial=partial,
+        pairs=pairs,
+        mixed=mixed,
+    )
     is_drawn = opened.roles is None and test is None and not test_classes
     if split == "rows" or (is_drawn and opened.items.has_label_sets):  # a set is no class that can be held out
         _check_rows_split(opened, test, test_classes)
@@ -181,7 +188,7 @@ def open_task(
     return _assemble(opened.items.name, train, validation_items, queries, gallery, how_split)
 
 
-def _open_each(sources: Sequence[Named], label: str | None, name: str | None, **settings: Any) -> list[Source]:
+def _open_each(sources: Sequence[Named], *, label: str | None, name: str | None, **settings: Any) -> list[Source]:
     """Open sources, with the columns of labels and names for those that are tables, if any is; else it is refused."""
     tables = [has_columns(local_source(source)) for source in sources]
     opened = []
@@ -279,13 +286,9 @@ def read_levels(tables: Sequence[str], label: str, levels: Sequence[str]) -> Cla
 
 def with_levels(task: Task, levels: ClassLabels) -> Task:
     """Return a task whose classes belong to levels."""
-    parts: dict[str, Any] = {
-        name: part if part is None else replace(part, class_labels=levels)
-        for name in ("train", "validation", "test", "gallery")
-        for part in [getattr(task, name)]
-    }
     unused = f"; columns not used: {some(levels.levels[1:], 3)}"  # as features, where they were not known as levels
-    return replace(task, protocol=task.protocol.replace(unused, ""), **parts)
+    task = replace(task, protocol=task.protocol.replace(unused, ""))
+    return task.mapped(lambda part: replace(part, class_labels=levels))
 
 
 def with_pairs(task: Task, table: Named, *, skip_bad: bool = False) -> Task:
@@ -300,18 +303,11 @@ def with_pairs(task: Task, table: Named, *, skip_bad: bool = False) -> Task:
     """
     from .readers.pair_tables import listed_in
 
-    parts: dict[str, Dataset | None] = {
-        "train": task.train,
-        "validation": task.validation,
-        "test": task.test,
-        "gallery": task.gallery,
-    }
-    sets = {name: part for name, part in parts.items() if part is not None}
-    names = [name for part in sets.values() for name in part.names]
+    names = [name for part in task.parts.values() for name in part.names]
     listed, note = listed_in(local_source(table), names, skip_bad=skip_bad)
     begin = 0
     found: dict[str, Any] = {}
-    for name, part in sets.items():
+    for name, part in task.parts.items():
         chosen = np.arange(begin, begin + len(part))
         begin += len(part)
         found[name] = replace(part, listed=listed.subset(chosen, len(names)))
@@ -334,9 +330,16 @@ def open_whole(
 
     The test items of this task are its training items, so that its scores do not measure new items.
     """
-    settings: dict[str, Any] = {"image_size": image_size, "skip_bad": skip_bad, "partial": partial, "pairs": pairs}
-    settings["mixed"] = mixed
-    opened, *others = _open_each([source] if test is None else [source, test], label, name, **settings)
+    opened, *others = _open_each(
+        [source] if test is None else [source, test],
+        label=label,
+        name=name,
+        image_size=image_size,
+        skip_bad=skip_bad,
+        partial=partial,
+        pairs=pairs,
+        mixed=mixed,
+    )
     items = opened.items
     for other in others:
         items = items.joined(other.items)
@@ -610,8 +613,10 @@ def _assemble(
         test, gallery = same_classes(test, gallery.in_columns(train.columns, "the training"))
     train = _noted(train, "training ")
     test = _noted(test, "test ")
-    if gallery is None and (both := queries_and_documents(test)):
-        test, gallery = same_classes(*both)
+    if gallery is None:
+        both = queries_and_documents(test)
+        if both is not None:
+            test, gallery = same_classes(*both)
     test_role = "test" if gallery is None else "query"
     parts = [("train", train), ("validation", validation), (test_role, test), ("gallery", gallery)]
     clauses = [", ".join(f"{role} {_size(part)}" for role, part in parts if part is not None), split]

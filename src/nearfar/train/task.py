@@ -76,16 +76,9 @@ def with_tokens(task: Task, tokens: Tokens) -> Task:
 
     Rows are as long as the longest text, up to the limit of tokenizer and model.
     """
-    parts: dict[str, Dataset | None] = {
-        "train": task.train,
-        "validation": task.validation,
-        "test": task.test,
-        "gallery": task.gallery,
-    }
-    sets = {name: tokenized(part, tokens) for name, part in parts.items() if part is not None}
-    length = max(items.read(0).size for items in sets.values() if len(items))
-    padded: dict[str, Any] = {name: _padded(items, length) for name, items in sets.items()}
-    return replace(task, **padded)
+    task = task.mapped(lambda part: tokenized(part, tokens))
+    length = max(part.read(0).size for part in task.parts.values() if len(part))
+    return task.mapped(lambda part: _padded(part, length))
 
 
 def _padded(dataset: Dataset, length: int) -> Dataset:
@@ -100,17 +93,7 @@ def with_pieces(task: Task, config: TrainConfig) -> Task:
     """Return a task of sounds that are cut into pieces as long as a config sets."""
     assert config.seconds is not None
     samples = round(config.seconds * SOUND_RATE)
-    sets: dict[str, Any] = {
-        name: in_pieces(part, samples)
-        for name, part in (
-            ("train", task.train),
-            ("validation", task.validation),
-            ("test", task.test),
-            ("gallery", task.gallery),
-        )
-        if part is not None
-    }
-    return replace(task, **sets)
+    return task.mapped(lambda part: in_pieces(part, samples))
 
 
 def chosen_seconds(config: TrainConfig, task: Task) -> dict[str, float]:
@@ -280,7 +263,7 @@ def check_data(config: TrainConfig, task: Task) -> None:
         If there are a text trunk and no texts; if what is trained on and what is tested are not both images, or both
         rows of one length; if images are to be standardized; or if rows have an image size.
     """
-    parts = parts_of(task)
+    parts = [*task.parts.values()]
     _check_alike(parts)
     if config.text_trunk is not None and not all(part.are_pairs for part in parts):
         detail = (
@@ -309,11 +292,6 @@ def _check_trunk_of_sounds(config: TrainConfig, kind: str) -> None:
         raise TrainError(f"config: trunk: {name} takes sounds, got {kind}s")
 
 
-def parts_of(task: Task) -> list[Dataset]:
-    """Return the sets of a task, that of the training first."""
-    return [part for part in (task.train, task.validation, task.test, task.gallery) if part is not None]
-
-
 def chosen_sizes(config: TrainConfig, task: Task) -> dict[str, int]:
     """Return the sizes of images as settings; none for rows, and where a size was given or none is needed.
 
@@ -324,7 +302,7 @@ def chosen_sizes(config: TrainConfig, task: Task) -> dict[str, int]:
     """
     found: dict[str, int] = {}
     if config.image_size is None and config.resize is None and task.train.kind == "image":
-        sizes = [sizes_in(part) for part in parts_of(task)]
+        sizes = [sizes_in(part) for part in task.parts.values()]
         if config.preprocessing is None:
             found = _image_sizes(config.trunk, sizes)
         else:

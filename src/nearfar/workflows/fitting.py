@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
@@ -135,12 +134,10 @@ def fit(
 
 def encoded_task(task: Task) -> tuple[Task, TableEncoder | None]:
     """Return the task with tables as rows of numbers, and what encoded them; it is fitted to the training rows."""
-    parts = {"train": task.train, "validation": task.validation, "test": task.test, "gallery": task.gallery}
-    if all(part is None or part.cells is None for part in parts.values()):
+    if all(part.cells is None for part in task.parts.values()):
         return task, None
     encoder = TableEncoder().fit(task.train)
-    encoded: dict[str, Any] = {name: part and encoder.encoded(part) for name, part in parts.items()}
-    return replace(task, **encoded), encoder
+    return task.mapped(encoder.encoded), encoder
 
 
 def set_columns(learner: Any, columns: Sequence[str], encoder: TableEncoder | None) -> None:

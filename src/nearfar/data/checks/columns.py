@@ -106,7 +106,8 @@ def remarks_on_gallery(task: Task) -> Iterator[str]:
     if task.gallery is None:
         return
     there = {task.gallery.classes[c] for c in task.gallery.labels}
-    lost = [name for name in (task.test.classes[c] for c in task.test.labels) if name not in there]
+    classes = [task.test.classes[c] for c in task.test.labels]
+    lost = [name for name in classes if name not in there]
     if lost:
         yield (
             f"{len(lost):,} of the {len(task.test):,} queries are of classes that are not in the gallery "

@@ -312,9 +312,8 @@ def parts_by_role(task: Task, alone: bool) -> dict[str, Dataset]:
     """Return the parts by their roles."""
     if alone:
         return {"all": task.train}
-    parts = {"train": task.train, "validation": task.validation}
-    parts |= {"test": task.test} if task.gallery is None else {"query": task.test, "gallery": task.gallery}
-    return {role: part for role, part in parts.items() if part is not None}
+    test_role = "test" if task.gallery is None else "query"
+    return {test_role if name == "test" else name: part for name, part in task.parts.items()}
 
 
 def counted_names(task: Task) -> Iterator[NameCounts]:

@@ -145,7 +145,7 @@ def plan_training(config: TrainConfig, limit: TimeLimit, start: Path | None = No
         sizes = {"image_size": settled.image_size, "resize": settled.resize}
         model = UntrainedModel.frozen(task.train, settled, start)
         model.embedder.to(make_accelerator(settled).device)
-        for part in filter(None, (task.train, task.validation, task.test, task.gallery)):
+        for part in task.parts.values():
             model.features(part)  # which the cache keeps for the choice and for the scores
     small = _with_side(config, settled, side)
     large = speed
