@@ -167,7 +167,7 @@ class AdversarialTriplet(Term):
             Mg = through(self.metric, g.detach())
             points = (a.detach(), n.detach(), g)
             mapped = (Ma.detach(), Mp.detach(), through(self.metric, g, held=True))
-        J_gen = adversarial_triplet(points, mapped, self.lam1, self.lam2, self.alpha)
+        J_gen = adversarial_triplet(points, mapped, lam1=self.lam1, lam2=self.lam2, alpha=self.alpha)
         # the share of this process of the mean over the triplets of all
         J_gen = J_gen.sum() / distributed.total(J_gen.new_tensor(float(len(J_gen)))).clamp_min(1)
         if self.epoch < self.pretrain:

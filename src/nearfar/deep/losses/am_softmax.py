@@ -58,4 +58,4 @@ class AMSoftmaxLoss(ClassProxyLoss):
         nn.init.uniform_(self.proxies, -(num_classes**-0.5), num_classes**-0.5)
 
     def per_sample(self, own: Tensor, others: Tensor) -> Tensor:
-        return am_softmax(own, others, self.scale, self.margin)
+        return am_softmax(own, others, scale=self.scale, margin=self.margin)

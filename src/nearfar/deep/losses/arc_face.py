@@ -58,4 +58,4 @@ class ArcFaceLoss(ClassProxyLoss):
         self.margin = margin
 
     def per_sample(self, own: Tensor, others: Tensor) -> Tensor:
-        return arc_face(own, others, self.scale, self.margin)
+        return arc_face(own, others, scale=self.scale, margin=self.margin)

@@ -108,4 +108,4 @@ class BIERLoss(RowLoss):
         self.eta = eta
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        return bier(rows, lengths_of("BIERLoss", self.groups, rows.dim), self.alpha, self.beta, self.eta)
+        return bier(rows, lengths_of("BIERLoss", self.groups, rows.dim), alpha=self.alpha, beta=self.beta, eta=self.eta)

@@ -86,7 +86,7 @@ class BinomialDevianceLoss(RowLoss):
         self.reduction = reduction
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        sums = torch.stack(binomial_deviance(rows, self.alpha, self.beta, self.eta), 1)  # (b, 2)
+        sums = torch.stack(binomial_deviance(rows, alpha=self.alpha, beta=self.beta, eta=self.eta), 1)  # (b, 2)
         counts = torch.stack([count(rows.pos), count(rows.neg)], 1)
         if self.reduction == "anchor":
             return (sums / counts.clamp_min(1)).sum(1), counts.any(1)

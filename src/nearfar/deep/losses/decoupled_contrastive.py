@@ -96,4 +96,4 @@ class DecoupledContrastiveLoss(ContextualRowLoss):
         return Likeness(distributed.total(total) / distributed.total(number).clamp_min(1))
 
     def second_pass(self, rows: Rows, found: Likeness | None) -> tuple[Tensor, Tensor]:
-        return decoupled_contrastive(rows, self.temperature, self.sigma, found)
+        return decoupled_contrastive(rows, temperature=self.temperature, sigma=self.sigma, likeness=found)

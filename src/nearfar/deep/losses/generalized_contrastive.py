@@ -124,7 +124,7 @@ class GeneralizedContrastiveLoss(RowLoss):
             # d, g and known are (b, m); unknown pairs add 0 and are not counted
             d = x[lo:hi] if c.given else dissimilarity(x[lo:hi], ref, self.distance)
             g, known = self._graded_similarity(batch, lo, hi, c.is_self)
-            terms = generalized_contrastive(d, g.to(d.dtype), self.margin, self.form)
+            terms = generalized_contrastive(d, g.to(d.dtype), margin=self.margin, form=self.form)
             return torch.where(known, terms, 0.0).sum(1), known.sum(1).to(d.dtype)
 
         blocks = spans(c.anchors, len(c.ref), self.block, c.x.device)

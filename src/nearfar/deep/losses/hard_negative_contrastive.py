@@ -143,5 +143,7 @@ class HardNegativeContrastiveLoss(RowLoss):
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
         if self.form == "mixture":
-            return mixture(rows, self.beta, self.alpha, self.temperature, self.detach_weights)
-        return hard_negative_contrastive(rows, self.beta, self.tau_plus, self.temperature, self.detach_weights)
+            return mixture(rows, beta=self.beta, alpha=self.alpha, t=self.temperature, detach=self.detach_weights)
+        return hard_negative_contrastive(
+            rows, beta=self.beta, tau=self.tau_plus, t=self.temperature, detach=self.detach_weights
+        )

@@ -140,7 +140,7 @@ class HierarchicalTripletLoss(ContextualRowLoss):
         places = torch.arange(n, device=y.device)
         member = torch.where(y[:, None] == y, places, n).amin(1) if n else places
         between, within, sizes = class_distances(unit(batch.x), member, y >= 0, n)
-        return ClassTree(margins_of_tree(between, within, sizes, self.beta, self.levels), member)
+        return ClassTree(margins_of_tree(between, within, sizes, beta=self.beta, levels=self.levels), member)
 
     def second_pass(self, rows: Rows, tree: ClassTree) -> tuple[Tensor, Tensor]:
         return hierarchical_triplets(rows, tree)

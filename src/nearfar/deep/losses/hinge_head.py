@@ -73,4 +73,4 @@ class HingeHead(HeadLoss):
     def term(self, outputs: Tensor, targets: Tensor) -> Tensor:
         signs = 2 * (targets != 0).to(outputs.dtype) - 1
         signs = signs[:, 1:] if self.multiclass is None else signs
-        return hinge_head(outputs, signs, self.margin, self.squared)
+        return hinge_head(outputs, signs, margin=self.margin, squared=self.squared)

@@ -86,4 +86,4 @@ class IntraPairVarianceLoss(TwoPassLoss):
         return self.conclude(distributed.gather(total.expand(2)[None]).sum(0), distributed.total(number.detach()))
 
     def finish(self, rows: Rows, sums: tuple[Tensor, Tensor], means: Means) -> tuple[Tensor, Tensor]:
-        return intra_pair_variance(rows, means, self.pos_eps, self.neg_eps), sums[1]
+        return intra_pair_variance(rows, means, pos_eps=self.pos_eps, neg_eps=self.neg_eps), sums[1]

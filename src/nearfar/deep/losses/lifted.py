@@ -126,7 +126,7 @@ class LiftedLoss(BilateralRowLoss):
         return repulsion(rows, rows.neg.new_zeros(len(rows.neg), 0, dtype=torch.int64), self.hard)[1]
 
     def second_pass(self, rows: Rows, sides: Sides) -> tuple[Tensor, Tensor]:
-        value, pairs = lifted(rows, sides.other, self.margin, self.hard)
+        value, pairs = lifted(rows, sides.other, margin=self.margin, hard=self.hard)
         if self.reduction != "sum":
             value = value / 2
         return value, pairs

@@ -111,4 +111,4 @@ class MultiSimilarityLoss(RowLoss):
         self.epsilon = epsilon
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        return multi_similarity(rows, self.alpha, self.beta, self.base, self.epsilon)
+        return multi_similarity(rows, alpha=self.alpha, beta=self.beta, base=self.base, epsilon=self.epsilon)

@@ -103,4 +103,4 @@ class NCALoss(RowLoss):
         self.positives = positives
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        return nca(rows, self.temperature, self.denominator, self.positives == "each")
+        return nca(rows, temperature=self.temperature, denominator=self.denominator, each=self.positives == "each")

@@ -101,4 +101,4 @@ class PNPLoss(RowLoss):
         self.alpha = alpha
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        return pnp(rows, self.temperature, self.variant, self.b, self.alpha)
+        return pnp(rows, temperature=self.temperature, variant=self.variant, b=self.b, alpha=self.alpha)

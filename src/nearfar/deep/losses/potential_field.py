@@ -78,6 +78,8 @@ class PotentialFieldLoss(SetTerm):
     tensor(True)
     """
 
+    proxy_labels: Tensor
+
     def __init__(
         self,
         num_classes: int,
@@ -104,8 +106,6 @@ class PotentialFieldLoss(SetTerm):
         self.block = block
         self.proxies = nn.Parameter(torch.randn(proxies_per_class * num_classes, embedding_dim))
         self.register_buffer("proxy_labels", torch.arange(num_classes).repeat(proxies_per_class), persistent=False)
-
-    proxy_labels: Tensor
 
     def value(self, batch: Batch) -> Tensor:
         if batch.ref is not None:

@@ -131,13 +131,17 @@ class ProxyAnchorLoss(ClassProxyLoss):
         drawn = None
         if len(proxies) != self.num_classes:
             drawn = Drawn(self.num_classes, len(proxies), (near > -torch.inf).sum())
-        return proxy_anchor(near, far, self.scale, self.margin, drawn) / distributed.world()
+        return proxy_anchor(near, far, scale=self.scale, margin=self.margin, drawn=drawn) / distributed.world()
 
     def compare_here(self, x: Tensor, here: ClassesHere, *parameters: Tensor) -> Tensor:
         (proxies,) = parameters
         _, near, far = self.sums_in_parts(x, proxies, here.own, here.known)
         present = distributed.total((near > -torch.inf).sum())
-        return added_up(proxy_anchor(near, far, self.scale, self.margin, Drawn(self.num_classes, here.number, present)))
+        return added_up(
+            proxy_anchor(
+                near, far, scale=self.scale, margin=self.margin, drawn=Drawn(self.num_classes, here.number, present)
+            )
+        )
 
     def sums_in_parts(self, x: Tensor, proxies: Tensor, y: Tensor, known: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the own logits, (n,), and what `sums` does, without the matrix of logits.

@@ -93,4 +93,6 @@ class RankedListLoss(RowLoss):
         self.t_neg = t_neg
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        return ranked_list(rows, self.alpha, self.margin, self.imbalance, self.t_pos, self.t_neg)
+        return ranked_list(
+            rows, alpha=self.alpha, margin=self.margin, imbalance=self.imbalance, t_pos=self.t_pos, t_neg=self.t_neg
+        )

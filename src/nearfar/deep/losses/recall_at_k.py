@@ -85,4 +85,4 @@ class RecallAtKLoss(RowLoss):
         self.rank_temperature = rank_temperature
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        return recall_at_k(rows, self.ks, self.temperature, self.rank_temperature)
+        return recall_at_k(rows, ks=self.ks, temperature=self.temperature, rank_temperature=self.rank_temperature)

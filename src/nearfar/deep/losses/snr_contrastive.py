@@ -111,7 +111,7 @@ class SNRContrastiveLoss(ContextualRowLoss):
         return Signals(batch.x.square().sum(1))
 
     def second_pass(self, rows: Rows, signals: Signals) -> tuple[Tensor, Tensor]:
-        return snr_contrastive(rows, signals, self.pos_margin, self.neg_margin)
+        return snr_contrastive(rows, signals, pos_margin=self.pos_margin, neg_margin=self.neg_margin)
 
     def penalty(self, batch: Batch) -> Tensor | None:
         if not self.zero_mean:

@@ -89,7 +89,7 @@ class SoftTripleLoss(ClassProxyLoss):
         self.proxies = torch.nn.Parameter(torch.cat(more))
 
     def per_sample(self, own: Tensor, others: Tensor) -> Tensor:
-        return soft_triple(own, others, self.scale, self.margin)
+        return soft_triple(own, others, scale=self.scale, margin=self.margin)
 
     def directions(self, w: Tensor) -> Tensor:
         return w  # the comparison itself scales the centers to unit length

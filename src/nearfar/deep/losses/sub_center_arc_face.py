@@ -69,4 +69,4 @@ class SubCenterArcFaceLoss(SubCenterLoss):
         self.margin = margin
 
     def per_sample(self, own: Tensor, others: Tensor) -> Tensor:
-        return sub_center_arc_face(own, others, self.scale, self.margin)
+        return sub_center_arc_face(own, others, scale=self.scale, margin=self.margin)

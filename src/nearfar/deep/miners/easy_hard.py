@@ -124,7 +124,13 @@ class EasyHard(Miner):
         self.negative_range = _checked("negative_range", negative_range)
 
     def narrow(self, rows: Rows) -> Rows:
-        return easy_hard(rows, self.positive, self.negative, self.positive_range, self.negative_range)
+        return easy_hard(
+            rows,
+            positive=self.positive,
+            negative=self.negative,
+            positive_range=self.positive_range,
+            negative_range=self.negative_range,
+        )
 
     def __repr__(self) -> str:
         ranges = f"positive_range={self.positive_range}, negative_range={self.negative_range}"

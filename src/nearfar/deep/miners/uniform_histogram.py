@@ -85,7 +85,7 @@ class UniformHistogram(Miner):
         # a draw for each column, whatever the block of the anchor
         numbers = torch.arange(d.shape[1], device=d.device)
         kept = [
-            drawn_evenly(d, mask, rows.uniform(numbers, stream), self.bins, self.per_bin)
+            drawn_evenly(d, mask, rows.uniform(numbers, stream), bins=self.bins, per_bin=self.per_bin)
             for stream, mask in enumerate((rows.pos, rows.neg))
         ]
         return rows._replace(pos=kept[0], neg=kept[1])

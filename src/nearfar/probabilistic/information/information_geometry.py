@@ -143,7 +143,15 @@ class InformationGeometryMetric(LabelSums):
         self._check_settings()
         if self.center:
             X = X - X.mean(axis=0)
-        return information_geometry(X, labels, self.lam, self.shrinkage, self.n_components, work.features, work.repeats)
+        return information_geometry(
+            X,
+            labels,
+            lam=self.lam,
+            shrinkage=self.shrinkage,
+            n_components=self.n_components,
+            features=work.features,
+            repeats=work.repeats,
+        )
 
     def _solve_sums(self, sums: ClassMoments, rows: ClassMoments, work: Workspace) -> Solution:
         self._check_settings()

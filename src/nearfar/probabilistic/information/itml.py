@@ -161,7 +161,7 @@ class ITML(FromPairs, Mahalanobis):
         logdet.expect_both(pairs.sign)
         # A0 = L0' L0
         L0 = priors.factor(self.prior, X)
-        bounds = priors.distance_bounds(X, L0, self.bounds, self.percentiles, self.random_state)
+        bounds = priors.distance_bounds(X, L0, bounds=self.bounds, percentiles=self.percentiles, seed=self.random_state)
         if self.gamma is None:
             gamma = priors.slack_weight(len(pairs.i))
         else:

@@ -99,4 +99,6 @@ class KernelInformationGeometryMetric(FromLabels, KernelMetric):
     def _solve(self, R: Array, labels: Ints, work: Workspace) -> Solution:
         checks.above(0, lam=self.lam)
         checks.share(("auto",), shrinkage=self.shrinkage)
-        return kernel_information_geometry(R, labels, self.lam, self.shrinkage, self.n_components)
+        return kernel_information_geometry(
+            R, labels, lam=self.lam, shrinkage=self.shrinkage, n_components=self.n_components
+        )

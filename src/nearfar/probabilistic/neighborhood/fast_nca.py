@@ -123,13 +123,13 @@ class FastNCA(FromLabels, Mahalanobis):
         checks.counts(0, refresh=self.refresh)
         checks.one_of(("accuracy", "log"), objective=self.objective)
         checks.one_of((None, "median"), init_scale=self.init_scale)
-        L0 = initialization.start(X, labels, self.init, self.n_components, self.random_state)
+        L0 = initialization.start(X, labels, init=self.init, n_components=self.n_components, seed=self.random_state)
         if self.init_scale == "median":
             L0 = initialization.median_scaled(X, L0)
         last = work.start(L0.shape)
         if last is not None:
             L0 = last
         search = {"kind": self.objective, "refresh": self.refresh, "warm": last is not None, **self._search()}
-        found = fast_nca(X, labels, L0, self.k, self.reg, **search)
+        found = fast_nca(X, labels, L0, k=self.k, reg=self.reg, **search)
         neighbors = work.rows_as_given(found.attributes["neighbors"])
         return found.with_x(found.x, attributes={"neighbors": neighbors})

@@ -150,7 +150,7 @@ class KernelFastNCA(FromLabels, KernelMetric):
         ridge = kernel_ridge(self.reg, self.reg_norm, n=len(R), basis=work.basis)
         checks.counts(1, k=self.k)
         checks.counts(0, refresh=self.refresh)
-        first = initialization.start(R, labels, self.init, self.n_components, self.random_state)
+        first = initialization.start(R, labels, init=self.init, n_components=self.n_components, seed=self.random_state)
         last = work.start(first.shape)
         L0 = first if last is None else last
         search = {"kind": self.objective, "refresh": self.refresh, "warm": last is not None, **self._search()}

@@ -133,7 +133,7 @@ class KernelNCA(FromLabels, KernelMetric):
         checks.one_of((None, "median"), init_scale=self.init_scale)
         checks.one_of(("float64", "float32"), dtype=self.dtype)
         ridge = kernel_ridge(self.reg, self.reg_norm, n=len(R), basis=work.basis)
-        L0 = initialization.start(R, labels, self.init, self.n_components, self.random_state)
+        L0 = initialization.start(R, labels, init=self.init, n_components=self.n_components, seed=self.random_state)
         last = work.start(L0.shape)
         if last is not None:
             L0 = last

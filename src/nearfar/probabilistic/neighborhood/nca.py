@@ -188,7 +188,7 @@ class NCA(FromLabels, Mahalanobis):
 
     def _first(self, X: Array, labels: Ints) -> Array:
         """Return the components before the first step."""
-        L = initialization.start(X, labels, self.init, self.n_components, self.random_state)
+        L = initialization.start(X, labels, init=self.init, n_components=self.n_components, seed=self.random_state)
         if self.init_scale is None:
             return L
         return initialization.median_scaled(X, L)

@@ -171,7 +171,7 @@ class PCCA(FromPairs, Mahalanobis):
         """Return the components before the first step."""
         if isinstance(self.init, str) and self.init == "pca":
             return solvers.whitened_directions(X, self.n_components or X.shape[1])
-        L = initialization.start(X, None, self.init, self.n_components, self.random_state)
+        L = initialization.start(X, None, init=self.init, n_components=self.n_components, seed=self.random_state)
         if not isinstance(self.init, str):
             return L
         return initialization.median_scaled(X, L)

@@ -144,7 +144,7 @@ class SPDGMML(PairSums):
 
     def _solve(self, T: Array, pairs: Pairs | LabelPairs, work: Workspace) -> Array:
         checks.between(0, 1, t=self.t)
-        return psd.compress(spd_gmml(T, pairs, self.t, self.reg), self.n_components)
+        return psd.compress(spd_gmml(T, pairs, t=self.t, reg=self.reg), self.n_components)
 
     def _solve_sums(self, sums: ClassMoments, rows: ClassMoments, work: Workspace) -> Solution:
         checks.between(0, 1, t=self.t)

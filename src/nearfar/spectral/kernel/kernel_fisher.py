@@ -144,4 +144,11 @@ class KernelFisherMetric(FromPairs, KernelMetric):
         checks.one_of(("within", "orthonormal"), constraint=self.constraint)
         checks.one_of(("shrink", "pinv", "raise"), on_singular=self.on_singular)
         checks.share(("auto",), shrinkage=self.shrinkage)
-        return kernel_fisher(R, pairs, self.n_components, self.constraint, self.shrinkage, self.on_singular)
+        return kernel_fisher(
+            R,
+            pairs,
+            n_components=self.n_components,
+            constraint=self.constraint,
+            shrinkage=self.shrinkage,
+            on_singular=self.on_singular,
+        )

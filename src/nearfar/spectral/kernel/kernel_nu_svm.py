@@ -156,7 +156,9 @@ class KernelNuSVMMetric(FromPairs, KernelMetric):
         checks.between(0, 1, nu=self.nu)
         start = self._found_before("dual_", work)
         pairs = written_out(pairs)
-        found = kernel_nu_svm(R, pairs, self.l1, self.l2, self.nu, self.definite, start=start, **self._search())
+        found = kernel_nu_svm(
+            R, pairs, l1=self.l1, l2=self.l2, nu=self.nu, definite=self.definite, start=start, **self._search()
+        )
         L = psd.components(found.x, self.n_components)
         if self.n_components is None:
             L = L[np.any(L, axis=1)]  # without rows of 0

@@ -169,6 +169,16 @@ class NuSVMMetric(FromPairs, Mahalanobis):
         checks.between(0, 1, nu=self.nu)
         start = self._found_before("dual_", work)
         pairs = written_out(pairs)
-        found = nu_svm(X, pairs, self.l1, self.l2, self.nu, self.definite, self.prior, start=start, **self._search())
+        found = nu_svm(
+            X,
+            pairs,
+            l1=self.l1,
+            l2=self.l2,
+            nu=self.nu,
+            definite=self.definite,
+            prior=self.prior,
+            start=start,
+            **self._search(),
+        )
         L = psd.components(found.x, self.n_components)
         return found.with_x(L, attributes=found.attributes | work.pairs_as_given(pairs))

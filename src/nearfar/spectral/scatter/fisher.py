@@ -144,6 +144,6 @@ class FisherMetric(PairSums):
         checks.one_of(("shrink", "pinv", "raise"), on_singular=self.on_singular)
         checks.share(("auto",), shrinkage=self.shrinkage)
         if self.approach == "trace":
-            return fisher_trace(S, D, self.n_components, self.scale)
+            return fisher_trace(S, D, n_components=self.n_components, scale=self.scale)
         S = mahalanobis.regularized(S, self.shrinkage, freedom)
-        return fisher(S, D, self.n_components, self.on_singular, self.n_features_in_)
+        return fisher(S, D, n_components=self.n_components, on_singular=self.on_singular, d=self.n_features_in_)

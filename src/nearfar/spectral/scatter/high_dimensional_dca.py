@@ -125,9 +125,9 @@ class HighDimensionalDCA(PairSums):
         self.random_state = random_state
 
     def _solve(self, X: Array, pairs: Pairs | LabelPairs, work: Workspace) -> Solution:
-        return high_dimensional_dca(X, pairs, self.n_components, self.tol)
+        return high_dimensional_dca(X, pairs, n_components=self.n_components, tol=self.tol)
 
     def _solve_sums(self, sums: ClassMoments, rows: ClassMoments, work: Workspace) -> Solution:
         S_w, S_b = class_sums.pair_scatters(sums, self.weighting)[:2]
-        found = trace_ratio_directions(S_w, S_b, self.n_components, len(sums.count), self.tol)
+        found = trace_ratio_directions(S_w, S_b, n_components=self.n_components, classes=len(sums.count), tol=self.tol)
         return found.with_x(psd.fix_signs(found.x).T)

@@ -273,7 +273,9 @@ class LFDA(FromLabels, Mahalanobis):
         work = Workspace(np.stack([-spread, spread]), basis=basis, units=units)
         self._check_search(work, features=d)
         freedom = int(sums.n) - len(sums.count)
-        found = local_components(S_w, S_b, freedom, self.n_components, self.embedding_type, self.shrinkage)
+        found = local_components(
+            S_w, S_b, freedom, n_components=self.n_components, kind=self.embedding_type, shrinkage=self.shrinkage
+        )
         self._store(found, work, dtype=dtype)
         self._training_marks = None
 
@@ -285,4 +287,11 @@ class LFDA(FromLabels, Mahalanobis):
     def _solve(self, X: Array, labels: Ints, work: Workspace) -> Solution:
         self._check_settings()
         X, labels = scatter.known(X, labels)
-        return lfda(X, labels, self.n_neighbors, self.n_components, self.embedding_type, self.shrinkage)
+        return lfda(
+            X,
+            labels,
+            n_neighbors=self.n_neighbors,
+            n_components=self.n_components,
+            kind=self.embedding_type,
+            shrinkage=self.shrinkage,
+        )

@@ -288,7 +288,7 @@ class FacilitySearch(NamedTuple):
         if self.warm_start_oracle and problem.value(oracle) > problem.value(facilities):
             facilities = oracle
         if self.refine is not None:
-            facilities = refine(problem, facilities, self.refine, self.passes)
+            facilities = refine(problem, facilities, kind=self.refine, passes=self.passes)
         nearest = assign(problem.d, facilities)
         return facilities[nearest], oracle[y], problem.agreement.of(nearest)
 

@@ -125,7 +125,7 @@ class ActivePairSelector(BaseEstimator):
         parts = []
         for start in range(0, len(pool), SCORED_PAIRS):
             mean, variance = learner.log_odds(pool[start : start + SCORED_PAIRS], X)
-            parts.append(active_pairs(mean, variance, self.strategy, self.nodes, seed))
+            parts.append(active_pairs(mean, variance, strategy=self.strategy, nodes=self.nodes, seed=seed))
         scores = np.concatenate(parts)
         chosen = querying.best(scores, n, pool if self.unique_points else None)
         return chosen, scores[chosen]

@@ -137,5 +137,7 @@ class KernelMCML(FromPairs, KernelMetric):
             supervision = pairs.labels
         else:
             supervision = constraints.with_similar(pairs)
-        found = kernel_mcml(R, supervision, self.reg, self.weighting, start=work.start(), **self._search())
+        found = kernel_mcml(
+            R, supervision, reg=self.reg, weighting=self.weighting, start=work.start(), **self._search()
+        )
         return found.with_x(psd.truncate_rank(found.x, self.n_components))

@@ -224,5 +224,5 @@ class OnlineITML(FromPairs, Mahalanobis):
     def _begin(self, X: Array) -> tuple[Array, Array, int]:
         """Return the state before the first pair: the prior, the bounds and 0 updates."""
         L0 = priors.factor(self.prior, X)
-        bounds = priors.distance_bounds(X, L0, self.bounds, self.percentiles, self.random_state)
+        bounds = priors.distance_bounds(X, L0, bounds=self.bounds, percentiles=self.percentiles, seed=self.random_state)
         return L0.T @ L0, bounds, 0

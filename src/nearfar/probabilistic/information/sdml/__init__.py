@@ -169,7 +169,7 @@ class SDML(FromPairs, Mahalanobis):
         given = isinstance(pairs, Pairs) and not pairs.from_labels
         weight = 1.0 if given else scatters.n_similar / scatters.n_dissimilar
         P = scatters.similar - weight * scatters.dissimilar
-        found = sdml(P, R @ R.T, self.balance, self.sparsity, start=start, **self._search())
+        found = sdml(P, R @ R.T, balance=self.balance, sparsity=self.sparsity, start=start, **self._search())
         L = cholesky(found.x)
         if self.n_components is not None:
             L = scatter.widest(L, X, self.n_components)

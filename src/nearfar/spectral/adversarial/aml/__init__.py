@@ -163,7 +163,9 @@ class AML(FromPairs, Mahalanobis):
         checks.one_of(SOLVERS, solver=self.solver)
         S, D = scatter.pair_scatters(X, pairs).mean()
         S, D = geodesic.regularized(S, D, self.reg, features=work.features)
-        found = aml(S, D, self.alpha, self.beta, self.solver, start=work.start(S.shape), **self._search())
+        found = aml(
+            S, D, alpha=self.alpha, beta=self.beta, solver=self.solver, start=work.start(S.shape), **self._search()
+        )
         if work.repeats:
             found = self._with_repeated(found, S, D, work.repeats)
         return found.with_x(found.x[: self.n_components])

@@ -145,7 +145,7 @@ class CDML(FromPairs, MetricLearner):
         m = self.n_components or min(X.shape[1], 16)
         last = work.start((m, X.shape[1], self.degree))
         init = self.init if last is None else last
-        start = objective.start(X, pairs, init, m, self.degree, (near + far) / 2, self.random_state)
+        start = objective.start(X, pairs, init=init, m=m, c=self.degree, level=(near + far) / 2, seed=self.random_state)
         search = self._settings("solver", "batch_size") | self._search()
         search |= {"straight": isinstance(init, str), "seed": self.random_state}
         return cdml(X, pairs, start, (near, far), self.lam, **search)

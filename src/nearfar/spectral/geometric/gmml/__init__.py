@@ -140,14 +140,14 @@ class GMML(PairSums):
 
     def _solve(self, X: Array, pairs: Pairs | LabelPairs, work: Workspace) -> Solution:
         self._check_t()
-        found = gmml(X, pairs, self.t, self.reg, self.prior, work.features)
+        found = gmml(X, pairs, t=self.t, reg=self.reg, prior=self.prior, features=work.features)
         return found.with_x(psd.compress(found.x, self.n_components))
 
     def _solve_sums(self, sums: ClassMoments, rows: ClassMoments, work: Workspace) -> Solution:
         self._check_t()
         t = float(self.t)
         S, D = class_sums.pair_scatters(sums, self.weighting).mean()
-        S, D = geodesic.regularized(S, D, self.reg, self.prior, work.features)
+        S, D = geodesic.regularized(S, D, reg=self.reg, prior=self.prior, features=work.features)
         L = psd.compress(psd.sharp_factor(S, D, t), self.n_components)
         return Solution(L, attributes={"t": t})
 

@@ -178,6 +178,6 @@ class LowRankGMML(PairSums):
         if last is not None:
             last = last @ V.T
         search = self._settings("init", "restarts") | self._search() | {"last": last, "seed": self.random_state}
-        found = low_rank_gmml(S, D, self.n_components, self.t, self.subspace, **search)
+        found = low_rank_gmml(S, D, p=self.n_components, t=self.t, subspace=self.subspace, **search)
         U = V.T @ found.attributes["subspace"]
         return found.with_x(found.x @ V, attributes=found.attributes | {"subspace": U})

@@ -122,5 +122,7 @@ class PartialLabelGMML(FromSets, Mahalanobis):
         checks.above(0, l1=self.l1)
         checks.at_least(0, lam=self.lam)
         checks.between(0, 1, t=self.t)
-        L = partial_label_gmml(X, Y, self.n_neighbors, self.l1, self.lam, self.t, self.reg, work.features)
+        L = partial_label_gmml(
+            X, Y, n_neighbors=self.n_neighbors, l1=self.l1, lam=self.lam, t=self.t, reg=self.reg, features=work.features
+        )
         return psd.compress(L, self.n_components)

@@ -180,7 +180,7 @@ class LaplacianRegularizedKernel(FromPairs, KernelMetric):
         checks.above(0, lam=self.lam, c=self.c, ridge=self.ridge, tol=self.tol)
         checks.counts(1, q=self.q)
         pairs = written_out(pairs)
-        found = laplacian_regularized(pairs, work.extra, self.q, self.lam, self.c, **self._search())
+        found = laplacian_regularized(pairs, work.extra, q=self.q, lam=self.lam, c=self.c, **self._search())
         if (self.n_components or 0) > found.x.shape[1]:
             rank = f"{found.x.shape[1]}, the rank of the learned kernel"
             raise ValueError(f"n_components must be at most {rank}; got {self.n_components}")

@@ -156,7 +156,7 @@ class ActiveSetSearch:
             K = here.K
         if planned == 0 and self.quick(K, race.full):
             steps = min(NEWTON_STEPS, most)
-            K, slopes = descend(problem, K, here.edges, hinge, self.damping, steps, self.report)
+            K, slopes = descend(problem, K, here.edges, hinge, damping=self.damping, steps=steps, report=self.report)
             steps = len(slopes)
         else:
             keep = race.learns_from(here.edges)

@@ -404,7 +404,7 @@ class PullsAndPushes(NamedTuple):
             return LargeMargin(X, i, near.ravel(), self.mu, self.squared, labels=labels)
         if labels is not None:
             triplets = triplet_mining.mine(X @ L.T, labels, self.mining or "", self.n_neighbors, seed=self.seed)
-        return from_triplets(X, np.asarray(triplets), self.mu, self.squared, self.pull)
+        return from_triplets(X, np.asarray(triplets), mu=self.mu, squared=self.squared, pull=self.pull)
 
     def of_drawn_rows(self, X: Array, labels: Ints, anchors: Ints, near: Ints) -> LargeMargin:
         """Return the problem in which m drawn rows push on behalf of all n, each with the weight w = n / m.

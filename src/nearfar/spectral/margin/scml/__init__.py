@@ -141,7 +141,7 @@ class SCML(FromTriplets, Mahalanobis):
         V = coordinates(X / unit)
         X = X / unit @ V.T
         if triplets is None:
-            triplets = nearest_triplets(X, np.asarray(labels), self.n_neighbors, self.n_impostors)
+            triplets = nearest_triplets(X, np.asarray(labels), k=self.n_neighbors, rivals=self.n_impostors)
         B = self._directions(X, labels, triplets, V)
         basis = self._found_before("basis_", work)
         start = None

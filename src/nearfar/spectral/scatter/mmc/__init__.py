@@ -206,9 +206,18 @@ class MMC(FromPairs, Mahalanobis):
         apart = pairs.part(similar=False)
         k = self.n_components
         if self.diagonal:
-            found = mmc_diagonal(X, S, apart, self.c, self.floor, work.start(), **self._search())
+            found = mmc_diagonal(X, S, apart, c=self.c, floor=self.floor, start=work.start(), **self._search())
             L = found.x[:k]
         else:
-            found = mmc(X, S, apart, self.alpha, self.floor, work.start(), work.features, **self._search())
+            found = mmc(
+                X,
+                S,
+                apart,
+                alpha=self.alpha,
+                floor=self.floor,
+                start=work.start(),
+                features=work.features,
+                **self._search(),
+            )
             L = scatter.widest(found.x, X, k)
         return found.with_x(L)
