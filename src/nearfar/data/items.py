@@ -409,8 +409,13 @@ class NamedReader:
     @cached_property
     def _copies(self) -> dict[str, Path]:
         """The copies of addresses among the sources."""
-        places = [str(self.folder / source) for source in self.sources]
-        return {address: root_of(place) for place in places if (address := address_of_root(place)) is not None}
+        copies = {}
+        for source in self.sources:
+            place = str(self.folder / source)
+            address = address_of_root(place)
+            if address is not None:
+                copies[address] = root_of(place)
+        return copies
 
     def _other(self, i: int) -> tuple[Dataset, int]:
         name = self.names[i]

@@ -484,7 +484,8 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         """Select the items of known classes."""
         X = self._items(X)
         check_consistent_length(X, y)
-        check_classification_targets(y := column_or_1d(checks.numbered(y, unlabeled=-1), warn=True))
+        y = column_or_1d(checks.numbered(y, unlabeled=-1), warn=True)
+        check_classification_targets(y)
         codes = checks.encode(y, unlabeled=-1)[1]
         checks.require_classes(codes, similar=False)
         dataset = self._dataset(X, codes)

@@ -172,10 +172,9 @@ def idle(log: Sequence[Mapping[str, Any]], epochs: Table = ()) -> list[str]:
     shares: dict[str, list[float]] = {}
     below: set[str] = set()
     for record in log[-max(MIN_COURSE_POINTS, len(log) // 4) :]:
-        active, parts = (found if isinstance(found := record.get(key), dict) else {} for key in ("active", "parts"))
-        below |= {name for name, value in parts.items() if isinstance(value, float) and value < 0}
-        for name, share in active.items():
-            shares.setdefault(name, []).extend([share] if isinstance(share, float) else [])
+        below |= {name for name, value in _numbers(record, "parts").items() if value < 0}
+        for name, share in _numbers(record, "active").items():
+            shares.setdefault(name, []).append(share)
     found = []
     for name, late in shares.items():
         of_epochs = [row.get(f"part_{name}") for row in epochs]
@@ -185,6 +184,14 @@ def idle(log: Sequence[Mapping[str, Any]], epochs: Table = ()) -> list[str]:
             share = f"almost no anchor had a {name} above 0 ({np.mean(late):.1%} of them)"
             found.append(f"At the end, {share}: {what_makes_active(name)}.")
     return found
+
+
+def _numbers(record: Mapping[str, Any], key: str) -> dict[str, float]:
+    """Return the numbers of a line of the log by their names, without what is damaged."""
+    found = record.get(key)
+    if not isinstance(found, dict):
+        return {}
+    return {name: value for name, value in found.items() if isinstance(value, float)}
 
 
 def what_makes_active(name: str) -> str:

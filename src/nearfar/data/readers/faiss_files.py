@@ -72,9 +72,10 @@ def _names_of(path: Path, count: int, ids: list[str] | None) -> dict[str, Any]:
         columns = read_text_table(beside)
         if "name" not in columns:
             raise DataError(f"{beside}: has no column 'name'; it has {some([*columns])}")
-        table = {
-            name: [unescaped(str(cell)) for cell in columns[name]] for name in ("name", "label") if name in columns
-        }
+        table = {}
+        for name in ("name", "label"):
+            if name in columns:
+                table[name] = [unescaped(str(cell)) for cell in columns[name]]
     if len(table["name"]) != count:
         raise DataError(f"{beside}: has {len(table['name']):,} rows for {count:,} vectors of {path.name}")
     twice = next((name for name, times in _counted(table["name"]).items() if times > 1), None)

@@ -138,11 +138,16 @@ def _others_in(every: Sequence[str]) -> str:
 def _nested(parts: Sequence[tuple[str, ...]]) -> list[str]:
     """Return a note on class folders inside other class folders, which are separate classes."""
     classes = {part for part in parts if part}
-    inside = sorted("/".join(part) for part in classes if any(part[:end] in classes for end in range(1, len(part))))
+    inside = sorted("/".join(part) for part in classes if not classes.isdisjoint(_above(part)))
     if not inside:
         return []
     each = "is a class of its own" if len(inside) == 1 else "are classes of their own"
     return [f"{count_of(len(inside), 'folder')} inside class folders {each} ({some(inside, 3)})"]
+
+
+def _above(parts: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """Return the folders that contain a folder."""
+    return [parts[:end] for end in range(1, len(parts))]
 
 
 def _innermost(labels: Sequence[str]) -> list[str]:

@@ -49,7 +49,7 @@ def by_ending(names: Sequence[str]) -> str:
 def _without_images(every: Sequence[str], read: Sequence[str], folders: Sequence[str]) -> list[str]:
     """Return the folders below which no image is read, without those inside other such folders."""
     empty = {*folders, *_folders_of(every)} - _folders_of(read)
-    return sorted(folder for folder in empty if not any(above in empty for above in _folders_above(folder)))
+    return sorted(folder for folder in empty if empty.isdisjoint(_folders_above(folder)))
 
 
 def _folders_of(names: Sequence[str]) -> set[str]:
