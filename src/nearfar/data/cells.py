@@ -12,8 +12,11 @@ from numpy.typing import NDArray
 
 from ..labels import is_missing
 
-MISSING = ("", None, "NA", "N/A", "n/a", "NULL", "null", "None", "<NA>", "#N/A")
-"""What programs write for a missing cell, besides NaN."""
+MISSING = ("", None, "NA", "N/A", "n/a", "NULL", "null", "None", "<NA>", "#N/A", "#NA", "NaN", "nan", "NAN", "NaT")
+MISSING += ("#DIV/0!", "#VALUE!", "#REF!", "#NUM!", "#NAME?", "#NULL!")
+"""What programs write for a missing cell, besides NaN, and for the result of a formula that fails."""
+DASHES = ("-", "--", "---", "\u2013", "\u2014", "?", ".", "..", "...")
+"""What people write for a missing cell in a column of numbers or dates; elsewhere, such as + and -, it is a word."""
 LOGICAL = {"true": 1.0, "false": 0.0, "nan": np.nan}
 ISO = "ISO"
 FORMATS_OF_DATES = (ISO, "%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y")
@@ -64,6 +67,11 @@ def is_empty(cell: Any) -> bool:
     (True, True, True, False)
     """
     return is_missing(cell) or (isinstance(cell, str) and cell in MISSING)
+
+
+def is_dash(cell: Any) -> bool:
+    """Return whether a cell stands for a missing number or date."""
+    return isinstance(cell, str) and cell.strip() in DASHES
 
 
 def numbers_in(column: Sequence[Any] | NDArray[Any]) -> NDArray[np.float64] | None:

@@ -13,22 +13,35 @@ from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
-from ..data.cells import FORMATS_OF_DATES, as_cells, days_in, formats_of, is_empty, number_in
+from ..data.cells import FORMATS_OF_DATES, as_cells, days_in, formats_of, is_dash, is_empty
 from ..data.dataset import ArrayReader, DataError, Dataset, some
+from ..data.written_numbers import (
+    MOST_UNREAD,
+    PLAIN,
+    notations_in_table,
+    numeral_of,
+    read,
+    telling,
+    two_ways,
+)
+from ..fit_warnings import warn
 from ..numerics import checks
 from ..numerics.types import AnyArray, Array
 from ..quoting import count_of, quoted
 
-MOST_NOT_NUMBERS = 0.05  # largest share of words such as "unknown" in a column of numbers
 WORDS_OF_TEXTS = 3.0  # mean number of words from which cells that hardly recur are texts
 VOCABULARY = 2000  # words of a column of texts, the most frequent ones
 FEWEST_RECUR = 0.2  # smallest share of cells that are among the categories of a column
+MAY_BE = "may be"  # in the reason of a column that has two readings
 SHOWN_COLUMNS = 4  # columns that a line names
 
 
 @dataclass(frozen=True)
 class NumberColumn:
-    """A column of numbers, or of true and false: (x - center) / scale, and `fill` for what is missing."""
+    """A column of numbers, or of true and false: (x - center) / scale, and `fill` for what is missing.
+
+    Its cells are numbers or `written` as the example says, such as "$1,234.5".
+    """
 
     kind: ClassVar[str] = "numbers"
     name: str
@@ -36,16 +49,27 @@ class NumberColumn:
     center: float
     scale: float
     missing: int = 0
+    written: str = PLAIN
 
     def values(self, cells: NDArray[Any]) -> Array:
         """Return the numbers in cells (n,); NaN where there is none."""
-        return np.array([number_in(cell) for cell in cells], dtype=np.float64)
+        return read(cells, self.written)
 
     def encode(self, cells: NDArray[Any]) -> Array:
         """Return (n, 1) numbers."""
         values = self.values(cells)
-        values[~np.isfinite(values)] = self.fill
+        unread = ~np.isfinite(values)
+        self._warn_of([str(cell) for cell in cells[unread] if not (is_empty(cell) or is_dash(cell))], len(cells))
+        values[unread] = self.fill
         return ((values - self.center) / self.scale)[:, None]
+
+    def _warn_of(self, unread: Sequence[str], n: int) -> None:
+        """Warn of cells that are not what they were in the training table, unless they are few."""
+        if len(unread) > MOST_UNREAD * n:
+            warn(
+                f"column {quoted(self.name)}: {count_of(len(unread), 'cell')} of {n:,} cannot be read as in the "
+                f"training table, as {self.kind} written like {self.written}; they count as missing: {some(unread, 2)}"
+            )
 
     def outputs(self) -> list[str]:
         return [self.name]
@@ -166,6 +190,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     ----------
     columns_ : list
         What becomes of each column.
+    remarks_ : list of str
+        Sentences on columns that may be numbers or dates, but cannot be read safely.
     n_features_in_ : int
         Number of columns of the training table.
     feature_names_in_ : ndarray of str
@@ -225,37 +251,40 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         checks.counts(1, max_categories=self.max_categories, text_components=self.text_components)
         checks.between(0, 1, min_frequency=self.min_frequency)
         table = columns_of(X, least=2)
-        columns = [self._column(name, cells) for name, cells in table.items()]
+        notations = notations_in_table(table)
+        columns = [self._column(name, cells, notations.get(name)) for name, cells in table.items()]
         if not any(column.outputs() for column in columns):
             whys = [f"{column.name} ({column.why})" for column in columns if isinstance(column, UnusedColumn)]
             raise ValueError(
                 f"TableEncoder: X has no column to learn from: {some(whys, SHOWN_COLUMNS) or 'it is empty'}"
             )
         self.columns_ = columns
+        self.remarks_ = [remark for column in columns if (remark := remark_on(column, table[column.name]))]
         self.n_features_in_ = len(columns)
         self.feature_names_in_ = np.array([*table], dtype=object)
         return self
 
-    def _column(self, name: str, cells: NDArray[Any]) -> Column:
-        """Return what becomes of a column."""
+    def _column(self, name: str, cells: NDArray[Any], notation: str | None) -> Column:
+        """Return what becomes of a column whose numbers have a notation; None if it has none, "" if it is not safe."""
         empty = np.array([is_empty(cell) for cell in cells], dtype=bool)
         missing = int(empty.sum())
         given = cells[~empty]
         if not len(given):
             return UnusedColumn(name, "it is empty", missing)
-        if any(isinstance(cell, (list, dict, np.ndarray)) for cell in given):
+        if not are_scalars(given):
             return UnusedColumn(name, "its cells are lists", missing)
         if all(str(cell) == str(given[0]) for cell in given):
             return UnusedColumn(name, "all cells are equal", missing)
-        numbers = np.array([number_in(cell) for cell in given])
-        others = int((~np.isfinite(numbers)).sum())
-        if others <= MOST_NOT_NUMBERS * len(given):
-            return self._numbers(NumberColumn(name, 0.0, 0.0, 1.0, missing + others), cells)
-        formats = formats_of(given)
-        if len(formats) > 1 and set(days_in(given, formats[0])) != set(days_in(given, formats[1])):
-            return UnusedColumn(name, f"its dates may be {' or '.join(formats[:2])}", missing)
+        if notation == "":
+            return UnusedColumn(name, f"its commas {MAY_BE} decimal or of thousands", missing)
+        if notation is not None:
+            return self._numbers(NumberColumn(name, 0.0, 0.0, 1.0, written=notation), cells)
+        days = as_cells([cell for cell in given if not is_dash(cell)])
+        formats = formats_of(days)
+        if len(formats) > 1 and set(days_in(days, formats[0])) != set(days_in(days, formats[1])):
+            return UnusedColumn(name, f"its dates {MAY_BE} {' or '.join(formats[:2])}", missing)
         if formats:
-            return self._numbers(DateColumn(name, 0.0, 0.0, 1.0, missing, formats[0]), cells)
+            return self._numbers(DateColumn(name, 0.0, 0.0, 1.0, written=formats[0]), cells)
         return self._words(name, [str(cell) for cell in given], len(cells), missing)
 
     def _numbers(self, column: NumberColumn, cells: NDArray[Any]) -> Column:
@@ -266,8 +295,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         values[~known] = fill
         scale = float(values.std())
         if not np.isfinite(scale) or scale <= 1e-12 * float(np.abs(values).max()):
-            return UnusedColumn(column.name, "all numbers are equal", column.missing)
-        return replace(column, fill=fill, center=float(values.mean()), scale=scale)
+            return UnusedColumn(column.name, "all numbers are equal", int((~known).sum()))
+        return replace(column, fill=fill, center=float(values.mean()), scale=scale, missing=int((~known).sum()))
 
     def _words(self, name: str, given: Sequence[str], n: int, missing: int) -> Column:
         """Return a column of categories or of texts, or one that is not used because its cells hardly recur."""
@@ -449,6 +478,8 @@ def restored_column(about: Mapping[str, Any]) -> Column:
         raise ValueError("scale must be above 0")
     if isinstance(column, DateColumn) and column.written not in FORMATS_OF_DATES:
         raise ValueError(f"written: expected one of {', '.join(FORMATS_OF_DATES)}, got {quoted(column.written)}")
+    if type(column) is NumberColumn and column.written != PLAIN:
+        numeral_of(column.written)
     if isinstance(column, CategoryColumn) and len(set(column.categories)) + column.others < 2:
         raise ValueError("categories: expected two or more")
     if isinstance(column, TextColumn) and {len(row) for row in (column.idf, *column.components)} != {len(column.words)}:
@@ -484,9 +515,27 @@ def columns_of(X: Any, least: int = 1) -> dict[str, NDArray[Any]]:
     return {f"x{k}": rows[:, k].astype(object) for k in range(rows.shape[1])}
 
 
+def are_scalars(cells: Iterable[Any]) -> bool:
+    """Return whether no cell is a list or an object."""
+    return not any(isinstance(cell, (list, dict, np.ndarray)) for cell in cells)
+
+
 def texts_in(cells: Iterable[Any]) -> list[str]:
     """Return cells as texts; missing ones are empty."""
     return ["" if is_empty(cell) else str(cell) for cell in cells]
+
+
+def remark_on(column: Column, cells: NDArray[Any]) -> str:
+    """Return a sentence on a column whose cells seem to be numbers or dates, but are not used as such, or ""."""
+    if isinstance(column, UnusedColumn) and MAY_BE in column.why:
+        return f"The column {quoted(column.name)} is not used, because {column.why}: write them in another way."
+    if isinstance(column, (CategoryColumn, UnusedColumn)) and (ways := two_ways(telling(cells))):
+        one, other = map(quoted, ways)
+        return (
+            f"The numbers of the column {quoted(column.name)} are not written in one way ({one} and {other}), so that "
+            "they are read as words: write them in one way."
+        )
+    return ""
 
 
 def _detail(column: Column) -> str:
@@ -498,6 +547,8 @@ def _detail(column: Column) -> str:
         parts.append(f"{len(column.categories)} and others" if column.others else str(len(column.categories)))
     if isinstance(column, TextColumn):
         parts.append(f"{count_of(len(column.words), 'word')} in {count_of(len(column.components), 'dimension')}")
+    if type(column) is NumberColumn and column.written != PLAIN:
+        parts.append(f"written like {column.written}")
     if column.missing:
         how = " as the median" if isinstance(column, NumberColumn) else ""
         parts.append(f"{count_of(column.missing, 'missing cell')}{how}")

@@ -7,6 +7,9 @@ import csv
 import re
 from collections.abc import Iterable, Sequence
 
+from ..cells import as_cells
+from ..written_numbers import COMMA, notations_in_table
+
 UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 DECIMAL_COMMA = re.compile(r"[+-]?\d+(,\d+)?([eE][+-]?\d+)?", re.ASCII)
@@ -68,14 +71,23 @@ def _split(lines: Iterable[str], separator: str) -> list[list[str]]:
 
 
 def _with_points(rows: list[list[str]]) -> list[list[str]]:
-    """Return rows with decimal points, in columns of numbers that all have decimal commas or none.
+    """Return rows with decimal points, where a column of numbers with decimal commas cannot be read in another way.
+
+    A table that also has separators of thousands, or units, stays as it is: what encodes it reads and remembers them.
 
     >>> _with_points([["a", "b"], ["0,5", "x,y"], ["2", "z"]])
     [['a', 'b'], ['0.5', 'x,y'], ['2', 'z']]
+    >>> _with_points([["a", "b"], ["0,5", "1.234"], ["2", "950"]])
+    [['a', 'b'], ['0,5', '1.234'], ['2', '950']]
     """
-    for at in range(len(rows[0])):
-        cells = [row[at].strip() for row in rows[1:]]
-        if any("," in cell for cell in cells) and all(DECIMAL_COMMA.fullmatch(cell) for cell in cells if cell):
-            for row in rows[1:]:
+    columns = {at: as_cells([row[at].strip() for row in rows[1:]]) for at in range(len(rows[0]))}
+    notations = notations_in_table(columns, usual=",")
+    with_commas = [at for at, notation in notations.items() if notation == COMMA]
+    others = any(notation == "" or (notation != COMMA and COMMA in notation) for notation in notations.values())
+    if others or any("." in cell for at in with_commas for cell in columns[at]):
+        return rows
+    for at in with_commas:
+        for row in rows[1:]:
+            if DECIMAL_COMMA.fullmatch(row[at].strip()):
                 row[at] = row[at].replace(",", ".")
     return rows

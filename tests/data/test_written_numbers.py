@@ -1,0 +1,162 @@
+"""Numbers as people write them: which notations a column has, and how a table decides between them."""
+
+from __future__ import annotations
+
+import doctest
+import json
+import warnings
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from nearfar.data import written_numbers
+from nearfar.data.readers.text_encoding import rows_of
+from nearfar.data.written_numbers import COMMA, LONGEST, NUMERALS, PLAIN, POINT, notations_of, numeral_of, written_in
+from nearfar.estimators import TableEncoder
+
+VALUES = [950.0, 12.5, -1234.0, 1234567.25, 0.5, 3.0]
+UNITS = ["{}%", "{} %", "${}", "€ {}", "{} €", "CHF {}", "{} kg", "{}km", "{} km/h", "{}°C", "{} m²", "{} m2", "{}"]
+SEPARATORS = {POINT: [",", " ", "'", "\u202f", "\u00a0", ""], COMMA: [".", " ", "\u202f", ""]}
+
+
+def spelled(value: float, numeral: str, thousands: str) -> str:
+    """A number with a decimal sign and a separator of thousands."""
+    text = f"{value:,.2f}" if value % 1 else f"{value:,.0f}"
+    return text.replace(",", "t").replace(".", numeral[-2]).replace("t", thousands)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_numbers_are_read_in_every_notation(unit):
+    for numeral, separators in SEPARATORS.items():
+        for thousands in separators:
+            cells = [unit.format(spelled(value, numeral, thousands)) for value in VALUES]
+            (notation,) = notations_of(cells)
+            assert numeral_of(notation)[0] == numeral
+            assert_allclose(written_in(cells, notation), VALUES)
+
+
+@pytest.mark.parametrize(
+    ("cells", "hours"),
+    [(["1:30", "12:05", "0:00"], [1.5, 12 + 5 / 60, 0]), (["1:30:00", "0:00:36"], [1.5, 0.01])],
+)
+def test_times_are_hours(cells, hours):
+    assert_allclose(written_in(cells, notations_of(cells)[0]), hours)
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["red", "2 kg"], ["2 kg", "500 g"], ["1,5", "1.5"], ["12", "$3"], ["59:30", "1:02:05"], ["1:75"], ["Q1", "Q2"],
+        ["17.05.2024"], ["2024-05-17"], ["18-24", "25-34"], ["90+"], ["<5"], ["192.168.1.1"], ["1,2,3"], ["+-3"],
+        ["12A5", "12B5"], ["(5)"], ["1,23,456"], ["0,123,456"], ["", "1"], [".", "1"], ["9" * LONGEST + "9"],
+    ],
+)  # fmt: skip
+def test_what_is_no_number_or_not_of_one_unit_has_no_notation(cells):
+    assert notations_of(cells) == []
+
+
+TABLES = [
+    # decimal points elsewhere, or none at all: a comma is of thousands
+    ({"a": ["1,234", "950", "2,000"]}, {"a": [1234, 950, 2000]}),
+    ({"a": ["1,234", "950", "2,000"], "b": ["$3.50", "$1.25", "$7"]}, {"a": [1234, 950, 2000], "b": [3.5, 1.25, 7]}),
+    # decimal commas elsewhere
+    ({"a": ["1,234", "950", "2,000"], "b": ["3,5", "1,25", "7"]}, {"b": [3.5, 1.25, 7]}),
+    ({"a": ["1,234", "3,950", "2,000"], "b": ["3,5", "1,25", "7"]}, {"a": [1.234, 3.95, 2], "b": [3.5, 1.25, 7]}),
+    ({"a": ["1.234", "950", "2.000"], "b": ["3,5", "1,25", "7"]}, {"a": [1234, 950, 2000], "b": [3.5, 1.25, 7]}),
+    # both elsewhere
+    ({"a": ["1.234", "950"], "b": ["3,5", "7"], "c": ["3.5", "1"]}, {"b": [3.5, 7], "c": [3.5, 1]}),
+    # no commas
+    ({"a": ["1.234", "950", "2.000"]}, {"a": [1.234, 950, 2]}),
+    # dashes, words and cells that are no text
+    ({"a": ["-", "12%", "?", "3%"]}, {"a": [np.nan, 12, np.nan, 3]}),
+    ({"a": ["$3", *["$5"] * 19, "free"]}, {"a": [3, *[5] * 19, np.nan]}),
+    ({"a": ["1,234", 950, None]}, {"a": [1234, 950, np.nan]}),
+    ({"a": ["NaN", "1.5", "#DIV/0!", "2"]}, {"a": [np.nan, 1.5, np.nan, 2]}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("table", "expected"), TABLES)
+def test_a_table_decides_how_its_columns_are_read(table, expected):
+    n = len(table["a"])
+    encoder = TableEncoder().fit({**table, "x": [{"no": 1}] * n})
+    used = {column.name: column for column in encoder.columns_ if column.kind == "numbers"}
+    assert used.keys() == expected.keys()
+    for name, values in expected.items():
+        assert_allclose(used[name].values(np.array(table[name], dtype=object)), values)
+        assert used[name].missing == np.isnan(values).sum()
+    assert len(encoder.remarks_) == len(table) - len(expected)
+
+
+def test_columns_of_two_readings_are_named():
+    encoder = TableEncoder().fit(
+        {
+            "people": ["1,234", "950", "2.5", "1,5"],
+            "weight": ["2 kg", "500 g", "2 kg", "500 g"],
+            "born": ["05/04/2024", "06/04/2024", "07/05/2024", "07/05/2024"],
+            "code": ["12A", "red", "12A", "red"],
+            "x": [1, 2, 3, 4],
+        }
+    )
+    people, weight, born = encoder.remarks_
+    assert "'people' are not written in one way ('2.5' and '1,5')" in people
+    assert "'weight' are not written in one way ('2 kg' and '500 g'), so that they are read as words" in weight
+    assert "'born' is not used, because its dates may be %d/%m/%Y or %m/%d/%Y" in born
+
+
+def test_new_rows_are_read_as_the_training_rows():
+    """Whatever a notation would be for the new rows alone; what does not fit counts as missing, with a warning."""
+    trained = {"a": ["1.234", "950", "2.000"], "b": ["3,5", "1,25", "7"], "c": ["$1", "$2", "$1.000"]}
+    encoder = TableEncoder.restored(json.loads(json.dumps(TableEncoder().fit(trained).as_plain())))
+    assert [column.written for column in encoder.columns_] == [COMMA, COMMA, f"${COMMA}"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rows = encoder.transform({"a": ["1.234", 1234], "b": ["3,5", 3.5], "c": ["$2", "2 $"]})
+        assert_allclose(rows[0], rows[1])
+        assert_allclose(encoder.transform({"a": ["-"], "b": [None], "c": ["?"]}), 0, atol=1)
+    for other in ({"a": [1.234]}, {"a": [np.float32(1.234)]}, {"c": [2]}, {"c": ["2 EUR"]}):
+        (name,) = other
+        same = {"a": ["1.234"], "b": ["3,5"], "c": ["$2"]}
+        with pytest.warns(UserWarning, match=f"column '{name}': 1 cell of 1 cannot be read as in the training table"):
+            rows = encoder.transform({**same, **other})
+        assert_allclose(rows, encoder.transform({**same, name: [None]}))
+
+
+@pytest.mark.parametrize("written", ["", "kg", "1.2.3", "1234.5 kg", "$"])
+def test_a_file_with_another_notation_is_damaged(written):
+    plain = TableEncoder().fit({"a": [1, 2]}).as_plain()
+    assert plain["columns"][0]["written"] == PLAIN
+    plain["columns"][0]["written"] = written
+    with pytest.raises(ValueError, match="damaged"):
+        TableEncoder.restored(plain)
+
+
+def test_a_hostile_cell_takes_no_time():
+    for cell in ("1" * 10**6, " " * 10**6, "1 " * 10**5, "$" * 10**6, "1," * 10**5, "1" + "a" * 10**6):
+        assert notations_of([cell]) == []
+
+
+def test_every_numeral_is_read_as_itself():
+    assert {numeral: notations_of([numeral])[0] for numeral in NUMERALS} == {numeral: numeral for numeral in NUMERALS}
+
+
+def test_examples():
+    assert doctest.testmod(written_numbers).failed == 0
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        (["0,5;red", "1,234;blue"], ["0.5;red", "1.234;blue"]),  # as everywhere where semicolons are
+        (["1,234;red", "2,345;blue"], ["1.234;red", "2.345;blue"]),
+        (["1,234;red", "950;blue"], ["1,234;red", "950;blue"]),  # 1234 or 1.234
+        (["0,5;1.234", "2;950"], ["0,5;1.234", "2;950"]),  # 1234
+        (["0,5;2,5 kg", "2;3 kg"], ["0,5;2,5 kg", "2;3 kg"]),  # for what encodes the table
+        (["1,234;0.5", "2,345;0.7"], ["1,234;0.5", "2,345;0.7"]),  # 1234
+        (["0,5;-", "2;0,7"], ["0.5;-", "2;0.7"]),
+    ],
+)
+def test_decimal_commas_between_semicolons(rows, expected):
+    found, sign = rows_of(["a;b", *rows], ",")
+    assert sign == ";"
+    assert [";".join(row) for row in found[1:]] == expected
