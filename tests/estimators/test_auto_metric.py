@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
 import nearfar
 from nearfar import AutoMetric
-from nearfar.estimators.choice.auto_metric import CANDIDATES, accuracy, chosen, halves_of_classes, sampled, spread
+from nearfar.estimators.choice.auto_metric import (
+    CANDIDATES,
+    accuracy,
+    chosen,
+    halves_of_classes,
+    sampled,
+    spread,
+    spread_groups,
+)
 from nearfar.evaluation import map_at_r
 from nearfar.workflows.fitting import fit
 from tests.learners import toy
@@ -81,6 +91,72 @@ def test_folds_spread_every_class(sizes):
         counts = np.bincount(fold[y == k], minlength=5)
         assert counts.max() - counts.min() <= 1
     assert len(sampled(y, 5, np.random.default_rng(0))) <= 5
+
+
+@pytest.mark.parametrize("hold_out", ["rows", "classes"])
+def test_the_rows_of_a_group_are_on_one_side_of_every_fold(hold_out):
+    """Rows of a group are alike whatever their class, so that they would tell each other's."""
+    rng = np.random.default_rng(0)
+    y = np.arange(120) % 6
+    group = rng.integers(60, size=120)
+    X = np.c_[np.eye(6)[y] + rng.normal(size=(120, 6)), 5 * rng.normal(size=(60, 6))[group]]
+    folds = list(halves_of_classes(y, rng, group) if hold_out == "classes" else AutoMetric()._folds(y, rng, group))
+    assert len(folds) == (10 if hold_out == "classes" else 5)
+    for fold in folds:
+        assert not set(group[fold.train]) & set(group[fold.test])
+    names = [f"person {k}" for k in group]
+    learner = AutoMetric(("LFDA",), hold_out=hold_out, n_folds=3).fit(X, y, groups=names)
+    again = rng.permutation(120)
+    other = AutoMetric(("LFDA",), hold_out=hold_out, n_folds=3).fit(X[again], y[again], groups=group[again])
+    assert_allclose(other.fold_scores_["Euclidean"], learner.fold_scores_["Euclidean"])
+    if hold_out == "classes":
+        fold = next(halves_of_classes(y, np.random.default_rng(0), group))
+        Z = (X - X.mean(axis=0)) / X.std(axis=0)
+        plain = learner._scores(Z, y, (), by_classes=True, groups=group)["Euclidean"][0]
+        assert plain == map_at_r(Z[fold.test], y[fold.test], groups=group[fold.test], distance="euclidean")
+
+
+def test_groups_spread_over_the_folds():
+    rng = np.random.default_rng(0)
+    group = np.repeat(np.arange(40), rng.integers(1, 6, size=40))
+    y = group % 4
+    fold = spread_groups(y, group, 5, rng)
+    counts = np.array([np.bincount(fold[y == k], minlength=5) for k in range(4)])
+    assert counts.max(axis=1).max() - counts.min() <= 5  # of at most five rows in a group
+    assert all(len(set(fold[group == one])) == 1 for one in set(group))
+
+
+def test_groups_that_cannot_be_used_are_named():
+    X, y = toy(60)
+    with pytest.warns(UserWarning, match="AutoMetric: groups are not used, because all rows of every class are in one"):
+        alone = AutoMetric(("LFDA",)).fit(X, y, groups=y)
+    assert alone.fold_scores_ == AutoMetric(("LFDA",)).fit(X, y).fold_scores_
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        AutoMetric(("LFDA",)).fit(X, y, groups=y[1:])
+
+
+def test_fit_holds_out_the_groups_of_a_table(tmp_path, monkeypatch):
+    X, y = toy(80)
+    lines = [
+        "label,group,a,b",
+        *(f"{k},g{i % 20},{a},{b}" for i, (k, (a, b)) in enumerate(zip(y, X[:, :2], strict=True))),
+    ]
+    (tmp_path / "rows.csv").write_text("\n".join(lines) + "\n")
+    seen = []
+    monkeypatch.setattr(AutoMetric, "fit", recorded(AutoMetric.fit, seen))
+    fit(str(tmp_path / "rows.csv"), "AutoMetric(learners=('LFDA',))", tmp_path / "x.safetensors", split="rows")
+    assert {text[:1] for text in seen[0]["groups"]} == {"g"}
+
+
+def recorded(function, seen):
+    """A function that notes the keywords with which it is called."""
+
+    @functools.wraps(function)
+    def call(*given, **named):
+        seen.append(named)
+        return function(*given, **named)
+
+    return call
 
 
 def test_accuracy_is_that_of_most_of_the_nearest_rows():

@@ -330,6 +330,10 @@ def test_scores_that_were_null_are_nan_and_the_optional_stay_none():
     pytest.importorskip("msgspec")
     lone = score(np.eye(3), [0, 1, 2])
     assert "without a relevant item left out" in lone.protocol_line()
+    some = score(np.eye(4), [0, 0, 1, 2]).protocol_line()  # the first two are scored
+    assert some.startswith("2 of 4 queries of 3 classes, each searching 3 items")
+    assert "; 2 without a relevant item left out; " in some
+    assert score(np.eye(4), [0, 0, 1, 2], lone="miss").protocol_line().startswith("4 queries of 3 classes")
     assert "distance); each has a relevant item; ties" in score(np.eye(4), [0, 0, 1, 1]).protocol_line()
     assert "without a relevant item counted as misses" in score(np.eye(3), [0, 1, 2], lone="miss").protocol_line()
     written = lone.to_dict() | {"map_at_r": None, "recall_at": {"1": None}}

@@ -165,8 +165,11 @@ class Scores:
         """Return one sentence on the queries, items and classes, the distance, and queries without a relevant item."""
         rule = "left out" if self.lone == "exclude" else "counted as misses"
         lone = f"{self.n_lone:,} without a relevant item {rule}" if self.n_lone else "each has a relevant item"
+        queries = f"{self.n_queries:,} queries"
+        if self.n_lone and self.lone == "exclude":
+            queries = f"{self.n_queries - self.n_lone:,} of {queries}"
         return (
-            f"{self.n_queries:,} queries of {self.n_classes:,} classes, each searching {self.n_gallery:,} items "
+            f"{queries} of {self.n_classes:,} classes, each searching {self.n_gallery:,} items "
             f"({self.protocol}, {self.distance} distance); {self._in_gallery()}{lone}; "
             f"ties: {self.ties}{self._reranked_by()}"
         )

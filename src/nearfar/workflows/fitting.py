@@ -26,6 +26,7 @@ from ..evaluation import best_distance
 from ..expressions import Call, ExpressionError, Node, is_plain, parse, plain, settings_of, shown
 from ..io.sources import SourceKind, kind_by_name
 from ..models.embedded import are_measurements, reconstruction, recorded_distance
+from ..numerics.standard_columns import standard
 from ..progress import stage
 from ..train.rungs.closed_forms import best_form
 
@@ -93,12 +94,12 @@ def fit(
         opened = task_to_fit(data, test=test, test_classes=test_classes, split=split, seed=seed, **how)
     task, encoder = encoded_task(opened)
     X = flat_rows(task.train)
-    scale = None
     with stage("fitting"):
         if standardize:
-            scale = fit_standardized(learner, X, task.train.labels)
+            scale = fit_standardized(learner, X, task.train)
         else:
-            learner.fit(X, task.train.labels)
+            learner.fit(X, task.train.labels, **groups_for(learner, task.train))
+            scale = deviations_of(task.train, X)
     set_columns(learner, task.train.columns, encoder)
     if read_as := TableColumns(label, name).given():
         learner.table_columns_ = read_as
@@ -120,7 +121,7 @@ def fit(
             of_table=task.train.kind == "row",
             seed=seed,
         )
-    scored = score_learner(learner, task.test, task.gallery, scale, form)
+    scored = score_learner(learner, task.test, task.gallery, scale, form, standardized=standardize)
     remarks = [few_test_classes(int(np.count_nonzero(task.test.class_counts)), task.test.kind, task.protocol)]
     remarks += remarks_on_row_numbers(opened.train)
     remarks.append(remark_on_leaks(int(among(marks, task.test).sum()), task.test.kind))
@@ -164,7 +165,8 @@ def lines_on(encoder: TableEncoder | None) -> str:
     """Return lines on what became of the columns of a table; "" if they are numbers."""
     if encoder is None:
         return ""
-    return "\n\nColumns:\n" + "\n".join(f"- {line}" for line in encoder.describe().splitlines())
+    lines = [*encoder.describe().splitlines(), *encoder.remarks_]
+    return "\n\nColumns:\n" + "\n".join(f"- {line}" for line in lines)
 
 
 def distance_of_rows(data: str, items: Dataset, rows: AnyArray, *, standardize: bool) -> str:
@@ -214,7 +216,21 @@ def check_linear(learner: Any) -> None:
         )
 
 
-def fit_standardized(learner: Any, X: AnyArray, labels: AnyArray) -> AnyArray:
+def groups_for(learner: Any, items: Dataset) -> dict[str, Any]:
+    """Return the groups of items as an argument of `fit`, for a learner that holds out groups."""
+    if items.groups is None or "groups" not in signature(learner.fit).parameters:
+        return {}
+    return {"groups": items.groups}
+
+
+def deviations_of(items: Dataset, X: AnyArray) -> AnyArray | None:
+    """Return the standard deviations of columns of measurements; None if they are encoded, or are no measurements."""
+    if items.cells is not None or not are_measurements(items):
+        return None
+    return standard(X)[1]
+
+
+def fit_standardized(learner: Any, X: AnyArray, items: Dataset) -> AnyArray:
     """Fit a linear learner on standardized columns, and rescale its components for the original columns.
 
     Returns
@@ -225,7 +241,7 @@ def fit_standardized(learner: Any, X: AnyArray, labels: AnyArray) -> AnyArray:
     from sklearn.preprocessing import StandardScaler
 
     scaler = StandardScaler().fit(X)
-    learner.fit(scaler.transform(X), labels)
+    learner.fit(scaler.transform(X), items.labels, **groups_for(learner, items))
     learner.components_ = learner.components_ / scaler.scale_
     learner.column_scale_ = scaler.scale_  # for the report, which fits it again
     if hasattr(learner, "mean_"):  # L ((x - m) / s - mean) = L / s (x - (m + s mean))

@@ -90,7 +90,7 @@ def score(
     if kind_of(source) is SourceKind.RUN and selection.all_of_run:
         return score_run(source, ks, clustering=clustering)
     scored = score_data(source, selection, ks, clustering=clustering)
-    text = _table(scored.protocol, scored.scores, scored.raw)
+    text = _table(scored.protocol, scored.scores, scored.raw, name_of_raw(scored.embedded.dataset))
     return Outcome(text, _data(scored.protocol, scores=scored.scores, baseline=scored.raw))
 
 
@@ -197,34 +197,35 @@ def score_learner(
     learner: Any,
     dataset: Dataset,
     gallery: Dataset | None = None,
-    scale: AnyArray | None = None,
+    deviations: AnyArray | None = None,
     form: FittedForm | None = None,
+    *,
+    standardized: bool = False,
 ) -> str:
     """Score a learner on items, which search the gallery or each other, and return the table to print.
 
-    If its columns were standardized by their deviations `scale`, a line has the score of standardization alone; another
-    one has that of a closed `form` which the training rows choose.
+    A line has the score of columns that are only divided by their `deviations`, if there are any, as they were before
+    the learner if it is `standardized`; another one has that of a closed `form` which the training rows choose.
     """
     gallery_rows = None if gallery is None else learner.embed(gallery)
     embedded = Embedded(dataset, learner.embed(dataset), learner.distance, learner, gallery, gallery_rows)
     scored = _scored(repr(learner), embedded, {"distance": learner.distance})
-    table = _table(scored.protocol, scored.scores, scored.raw)
+    table = _table(scored.protocol, scored.scores, scored.raw, name_of_raw(dataset))
     if scored.scores.why_unscored():
         return table
     lines = [table]
     how: dict[str, Any] = {"gallery_labels": embedded.gallery_labels} | embedded.groups()
-    how["distance"] = learner.distance
     rows = flat_rows(dataset)
     searched = None if gallery is None else flat_rows(gallery)
-    baseline = scored.raw
-    inputs = "raw"
-    if scale is not None:
+    remarks = []
+    if not standardized:
+        remarks += _worse(scored.scores, scored.raw, "Without the learner, the raw inputs give better neighbors")
+    if deviations is not None:
         how["distance"] = "euclidean"  # of standardized columns, whose cosine depends on their means
-        reached = None if searched is None else searched / scale
-        baseline = evaluate_embeddings(rows / scale, dataset.labels, gallery=reached, **how, clustering=False)
-        inputs = "standardized"
-        lines.append(_beside("standardized, without a learner", baseline))
-    remarks = _worse(scored.scores, baseline, f"Without the learner, the {inputs} inputs give better neighbors")
+        reached = None if searched is None else searched / deviations
+        plain = evaluate_embeddings(rows / deviations, dataset.labels, gallery=reached, **how, clustering=False)
+        lines.append(_beside("standardized, without a learner", plain))
+        remarks += _worse(scored.scores, plain, "Without the learner, the standardized inputs give better neighbors")
     if form is not None:
         how["distance"] = "cosine"
         reached = None if searched is None else form.map(searched)
@@ -233,6 +234,11 @@ def score_learner(
         lines.append(_beside(f"closed form ({title})", simpler))
         remarks += _worse(scored.scores, simpler, f"A closed form ({title}) gives better neighbors", form.options)
     return "\n".join([*lines, *_listed(remarks)])
+
+
+def name_of_raw(dataset: Dataset) -> str:
+    """Return what the inputs of a learner are called: those of a table of cells are its encoded columns."""
+    return RAW if dataset.cells is None else "encoded columns"
 
 
 def inputs_of(dataset: Dataset) -> str:

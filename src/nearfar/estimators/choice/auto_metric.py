@@ -11,22 +11,26 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from inspect import signature
 from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.utils.validation import check_consistent_length
 
 import nearfar
 
 from ...catalog import BY_NAME
 from ...evaluation import map_at_r
 from ...expressions import Call, parse, plain, settings_of
+from ...fit_warnings import warn
+from ...labels import class_numbers
 from ...neighbors import nearest
 from ...numerics import checks, constraints
 from ...numerics.optimize import Solution
 from ...numerics.standard_columns import standard
-from ...numerics.types import Array, Ints
-from ..base import FromLabels, Mahalanobis, Workspace
+from ...numerics.types import AnyArray, Array, Ints
+from ..base import FromLabels, Mahalanobis, Supervised, Workspace, with_signature_hint
 
 EUCLIDEAN = "Euclidean"
 CANDIDATES = ("CovarianceMetric", "DiscriminantWhitening", "LFDA", "GMML", "LMNN", "NCA")
@@ -121,7 +125,43 @@ class AutoMetric(FromLabels, Mahalanobis):
         self.max_rows = max_rows
         self.random_state = random_state
 
-    def _solve(self, X: Array, labels: Ints, work: Workspace) -> Solution:
+    @with_signature_hint
+    def fit(
+        self, X: AnyArray, y: AnyArray | None = None, *, groups: AnyArray | None = None, unlabeled: Any = None
+    ) -> AutoMetric:
+        """Choose a learner on held-out rows or classes, and fit it to all rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            Training rows.
+        y : array-like of shape (n,)
+            Class labels of any kind.
+        groups : array-like of shape (n,), optional
+            Group of each row, such as the person or the scan that it is from. The rows of a group are in one fold, and
+            do not find each other.
+        unlabeled : object, optional
+            Value in y that marks rows without a label, such as -1. By default, every value is a class.
+
+        Returns
+        -------
+        self : AutoMetric
+            The fitted learner.
+        """
+        return self._fit(X, y, unlabeled=unlabeled, groups=groups)
+
+    def _supervise(
+        self, X: AnyArray, y: AnyArray | None, *, groups: AnyArray | None = None, **given: Any
+    ) -> Supervised:
+        supervised = super()._supervise(X, y, **given)
+        codes = None
+        if groups is not None:
+            (codes,) = class_numbers(groups, names=("groups",))
+            check_consistent_length(supervised.X, codes)
+            _, codes = checks.encode(codes[supervised.order])  # by first appearance, whatever their names
+        return replace(supervised, known=(*supervised.known, codes))
+
+    def _solve(self, X: Array, labels: Ints, groups: Ints | None, work: Workspace) -> Solution:
         checks.counts(1, n_neighbors=self.n_neighbors, n_repeats=self.n_repeats)
         checks.counts(2, n_folds=self.n_folds)
         checks.counts(4, max_rows=self.max_rows)
@@ -136,7 +176,8 @@ class AutoMetric(FromLabels, Mahalanobis):
             _made(text)
         mean, scale = standard(X[known])
         rows = (X[known] - mean) / scale
-        scores = self._scores(rows, codes, learners, by_classes=by_classes)
+        apart = usable(None if groups is None else groups[known], codes)
+        scores = self._scores(rows, codes, learners, by_classes=by_classes, groups=apart)
         best = chosen(scores)
         components = np.eye(X.shape[1])
         if best != EUCLIDEAN:
@@ -157,18 +198,20 @@ class AutoMetric(FromLabels, Mahalanobis):
         return FOR_NEW_CLASSES if by_classes else OF_FEW_CLASSES
 
     def _scores(
-        self, rows: Array, labels: Ints, learners: Sequence[str], *, by_classes: bool
+        self, rows: Array, labels: Ints, learners: Sequence[str], *, by_classes: bool, groups: Ints | None = None
     ) -> dict[str, list[float]]:
         """Return the score of each candidate in every fold; candidates that cannot be fitted are left out."""
         rng = constraints.generator(self.random_state)
         kept = sampled(labels, self.max_rows, rng)
         rows = rows[kept]
         labels = labels[kept]
-        folds = list(halves_of_classes(labels, rng) if by_classes else self._folds(labels, rng))
+        groups = None if groups is None else groups[kept]
+        folds = list(halves_of_classes(labels, rng, groups) if by_classes else self._folds(labels, rng, groups))
 
         def score(Z: Array, fold: Fold) -> float:
             if by_classes:
-                return map_at_r(Z[fold.test], labels[fold.test], distance="euclidean")
+                apart = None if groups is None else groups[fold.test]
+                return map_at_r(Z[fold.test], labels[fold.test], groups=apart, distance="euclidean")
             return accuracy(Z, labels, fold, self.n_neighbors)
 
         found = {EUCLIDEAN: [score(rows, fold) for fold in folds]}
@@ -185,10 +228,13 @@ class AutoMetric(FromLabels, Mahalanobis):
                 found[text].append(score(Z, fold))
         return found
 
-    def _folds(self, labels: Ints, rng: np.random.Generator) -> Iterator[Fold]:
-        """Yield the folds of rows in which all candidates are scored."""
+    def _folds(self, labels: Ints, rng: np.random.Generator, groups: Ints | None = None) -> Iterator[Fold]:
+        """Yield the folds of rows in which all candidates are scored; a group is in one of them."""
         for _ in range(self.n_repeats):
-            fold_of = spread(labels, self.n_folds, rng)
+            if groups is None:
+                fold_of = spread(labels, self.n_folds, rng)
+            else:
+                fold_of = spread_groups(labels, groups, self.n_folds, rng)
             for fold in range(self.n_folds):
                 test = np.flatnonzero(fold_of == fold)
                 train = np.flatnonzero(fold_of != fold)
@@ -234,17 +280,57 @@ def spread(labels: Ints, n_folds: int, rng: np.random.Generator) -> Ints:
     return folds
 
 
-def halves_of_classes(labels: Ints, rng: np.random.Generator) -> Iterator[Fold]:
-    """Yield folds that hold out one half of the classes, and then the other, several times."""
+def usable(groups: Ints | None, labels: Ints) -> Ints | None:
+    """Return groups if rows of a class are in several, and else None, with a warning."""
+    if groups is None:
+        return None
+    if len(np.unique(np.stack([labels, groups]), axis=1).T) > len(np.unique(labels)):
+        return groups
+    warn("groups are not used, because all rows of every class are in one group")
+    return None
+
+
+def spread_groups(labels: Ints, groups: Ints, n_folds: int, rng: np.random.Generator) -> Ints:
+    """Return the fold of each row (n,): those of a group are in one, and classes spread over them as far as they can.
+
+    The largest groups come first, each into the fold that has the fewest rows of its classes, then of all rows.
+    """
+    _, groups = np.unique(groups, return_inverse=True)
+    held = np.zeros((int(groups.max()) + 1, int(labels.max()) + 1))  # rows of each class in each group
+    np.add.at(held, (groups, labels), 1)
+    order = rng.permutation(len(held))
+    order = order[np.argsort(-held[order].sum(axis=1), kind="stable")]
+    filled = np.zeros((n_folds, held.shape[1]))
+    share = np.maximum(held.sum(axis=0), 1)
+    fold_of = np.empty(len(held), dtype=np.intp)
+    for group in order:
+        of_classes = filled @ (held[group] / share)
+        fold = np.lexsort((filled.sum(axis=1), of_classes))[0]
+        filled[fold] += held[group]
+        fold_of[group] = fold
+    return fold_of[groups]
+
+
+def halves_of_classes(labels: Ints, rng: np.random.Generator, groups: Ints | None = None) -> Iterator[Fold]:
+    """Yield folds that hold out one half of the classes, and then the other, several times.
+
+    Rows to learn from whose group is among those to score are left out.
+    """
     count = int(labels.max()) + 1
     for _ in range(HALVES_DRAWN):
         order = rng.permutation(count)
         first = np.isin(labels, order[: count // 2])
         for held in (first, ~first):
             test = np.flatnonzero(held)
-            train = np.flatnonzero(~held)
-            if np.bincount(labels[test]).max() > 1 and np.bincount(labels[train]).max() > 1:
+            train = np.flatnonzero(~held if groups is None else ~held & ~np.isin(groups, groups[held]))
+            if finds_any(labels[test], None if groups is None else groups[test]) and finds_any(labels[train]):
                 yield Fold(train, test)
+
+
+def finds_any(labels: Ints, groups: Ints | None = None) -> bool:
+    """Return whether there are two rows of a class, which are in two groups."""
+    there = labels if groups is None else np.unique(np.stack([labels, groups]), axis=1)[0]
+    return len(there) > len(np.unique(there))
 
 
 def sampled(labels: Ints, most: int, rng: np.random.Generator) -> Ints:
