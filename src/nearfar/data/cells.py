@@ -12,9 +12,13 @@ from numpy.typing import NDArray
 
 from ..labels import is_missing
 
-MISSING = ("", None, "NA", "N/A", "n/a", "NULL", "null", "None", "<NA>", "#N/A", "#NA", "NaN", "nan", "NAN", "NaT")
-MISSING += ("#DIV/0!", "#VALUE!", "#REF!", "#NUM!", "#NAME?", "#NULL!")
-"""What programs write for a missing cell, besides NaN, and for the result of a formula that fails."""
+FAILED = ("#DIV/0!", "#VALUE!", "#REF!", "#NUM!", "#NAME?", "#NULL!")
+"""What programs write for the result of a formula that fails."""
+MISSING = (
+    *("", None, "NA", "N/A", "n/a", "NULL", "null", "None", "<NA>", "#N/A", "#NA", "NaN", "nan", "NAN", "NaT"),
+    *FAILED,
+)
+"""What programs write for a missing cell, besides NaN."""
 DASHES = ("-", "--", "---", "\u2013", "\u2014", "?", ".", "..", "...")
 """What people write for a missing cell in a column of numbers or dates; elsewhere, such as + and -, it is a word."""
 LOGICAL = {"true": 1.0, "false": 0.0, "nan": np.nan}
@@ -132,7 +136,7 @@ def _days(cell: str | date, written: str) -> float:
         return np.nan
 
 
-def formats_of(column: Sequence[Any]) -> list[str]:
+def formats_of(column: Sequence[Any] | NDArray[Any]) -> list[str]:
     """Return the formats in which all cells of a column that are not missing are dates.
 
     >>> formats_of(["17.05.2024", ""]), formats_of(["05/04/2024"]), formats_of(["20240517"])

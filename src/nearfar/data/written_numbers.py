@@ -121,17 +121,19 @@ def notations_of(cells: Sequence[Any] | NDArray[Any]) -> list[str]:
     >>> notations_of(["12%", "3.5%"]), notations_of(["1,234", "950"]), notations_of(["2 kg", "500 g"])
     (['1,234.5%'], ['1,234.5', '1.234,5'], [])
     """
-    written = [parts_of(text) for text in texts_of(cells)]
-    units = {parts.unit if parts else None for parts in written}
-    if len(units) != 1 or None in units:
+    parsed = [parts_of(text) for text in texts_of(cells)]
+    written = [parts for parts in parsed if parts is not None]
+    units = {parts.unit for parts in written}
+    if len(written) < len(parsed) or len(units) != 1:
         return []
+    (unit,) = units
     others = [cell for cell in cells if not is_text(cell)]
     found = []
     for numeral in NUMERALS:
-        values = [parts.value(numeral) for parts in written if parts is not None]
-        values += [unwritten(cell, numeral, *units) for cell in others]
+        values = [parts.value(numeral) for parts in written]
+        values += [unwritten(cell, numeral, unit) for cell in others]
         if np.isfinite(values).all():
-            found.append(next(parts.notation(numeral) for parts in written if parts is not None))
+            found.append(written[0].notation(numeral))
     return found
 
 

@@ -181,8 +181,8 @@ def idle(log: Sequence[Mapping[str, Any]], epochs: Table = ()) -> list[str]:
         if of_epochs and late and not any(of_epochs) and None not in of_epochs and not any(late):
             found.append(f"The {name} was 0 in every epoch, so nothing was learned from it: {what_makes_active(name)}.")
         elif name not in below and len(late) >= MIN_COURSE_POINTS and np.mean(late) < IDLE:
-            share = f"almost no anchor had a {name} above 0 ({np.mean(late):.1%} of them)"
-            found.append(f"At the end, {share}: {what_makes_active(name)}.")
+            few = f"almost no anchor had a {name} above 0 ({np.mean(late):.1%} of them)"
+            found.append(f"At the end, {few}: {what_makes_active(name)}.")
     return found
 
 

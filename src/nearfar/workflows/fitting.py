@@ -94,12 +94,13 @@ def fit(
         opened = task_to_fit(data, test=test, test_classes=test_classes, split=split, seed=seed, **how)
     task, encoder = encoded_task(opened)
     X = flat_rows(task.train)
+    deviations: AnyArray | None
     with stage("fitting"):
         if standardize:
-            scale = fit_standardized(learner, X, task.train)
+            deviations = fit_standardized(learner, X, task.train)
         else:
             learner.fit(X, task.train.labels, **groups_for(learner, task.train))
-            scale = deviations_of(task.train, X)
+            deviations = deviations_of(task.train, X)
     set_columns(learner, task.train.columns, encoder)
     if read_as := TableColumns(label, name).given():
         learner.table_columns_ = read_as
@@ -121,7 +122,7 @@ def fit(
             of_table=task.train.kind == "row",
             seed=seed,
         )
-    scored = score_learner(learner, task.test, task.gallery, scale, form, standardized=standardize)
+    scored = score_learner(learner, task.test, task.gallery, deviations, form, standardized=standardize)
     remarks = [few_test_classes(int(np.count_nonzero(task.test.class_counts)), task.test.kind, task.protocol)]
     remarks += remarks_on_row_numbers(opened.train)
     remarks.append(remark_on_leaks(int(among(marks, task.test).sum()), task.test.kind))
