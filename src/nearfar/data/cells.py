@@ -152,6 +152,6 @@ def formats_of(column: Sequence[Any] | NDArray[Any]) -> list[str]:
     return found
 
 
-def _are_hashable(column: Sequence[Any]) -> bool:
+def _are_hashable(column: Sequence[Any] | NDArray[Any]) -> bool:
     """Return whether no cell is a list or an object of JSON."""
     return not any(isinstance(cell, (list, dict, np.ndarray)) for cell in column)
