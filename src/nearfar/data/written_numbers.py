@@ -235,15 +235,15 @@ def notations_in_table(columns: Mapping[Key, NDArray[Any]], usual: str = ".") ->
     >>> notations_in_table({"a": np.array(["1.234", "950"]), "b": np.array(["3,5", "2"])})
     {'a': '1.234,5', 'b': '1.234,5'}
     """
-    tell = {name: telling(cells) for name, cells in columns.items()}
-    readings = {name: notations for name, cells in tell.items() if (notations := readings_of(cells))}
+    cells_of = {name: telling(cells) for name, cells in columns.items()}
+    readings = {name: notations for name, cells in cells_of.items() if (notations := readings_of(cells))}
     signs = {sign_of(notations) for notations in readings.values() if PLAIN not in notations} - {""}
     if "," in signs or usual == ",":
         for name, notations in readings.items():
-            texts = [text for text in texts_of(tell[name]) if "." in text]
+            texts = [text for text in texts_of(cells_of[name]) if "." in text]
             if PLAIN in notations and texts and sign_of(notations_of(texts)) != "":
                 signs.add(".")
-    return {name: chosen(tell[name], notations, signs or {usual}) for name, notations in readings.items()}
+    return {name: chosen(cells_of[name], notations, signs or {usual}) for name, notations in readings.items()}
 
 
 def sign_of(notations: Iterable[str]) -> str:
