@@ -19,7 +19,7 @@ Table = Mapping[str, Sequence[Any]]
 
 
 def split_by_columns(path: Path, table: Table, items: Dataset) -> Source:
-    """Return items with the role of each, if the table says so."""
+    """Return items with the role of each, if a column states it."""
     roles = roles_in(path, table)
     return Source(items, None if roles is None else np.asarray(roles, dtype=np.str_), split_of(path, table))
 
