@@ -74,7 +74,7 @@ def is_empty(cell: Any) -> bool:
 
 
 def is_dash(cell: Any) -> bool:
-    """Return whether a cell stands for a missing number or date."""
+    """Return whether a cell is how people write a missing number or date."""
     return isinstance(cell, str) and cell.strip() in DASHES
 
 
