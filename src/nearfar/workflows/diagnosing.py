@@ -67,8 +67,10 @@ def extras() -> list[str]:
         if absent:
             use = NEEDED_BY[extra]
             lines.append(f"{'':<18}missing: {', '.join(absent)} ({use}): {installation(extra)}")
-        errors = {name: error for name in names if name not in absent and (error := import_error(name))}
-        lines += [f"{'':<18}cannot be imported: {name} ({NEEDED_BY[extra]}): {errors[name]}" for name in errors]
+        for name in names:
+            error = "" if name in absent else import_error(name)
+            if error:
+                lines.append(f"{'':<18}cannot be imported: {name} ({NEEDED_BY[extra]}): {error}")
     return lines
 
 

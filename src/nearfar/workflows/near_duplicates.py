@@ -189,17 +189,14 @@ def decided_rows(group: Sequence[Duplicate], columns: Sequence[AnyArray] = ()) -
     The values of the `columns` (n,) follow.
     """
     removed = proposed_removals(group)
-    return [
-        (
-            item.group,
-            item.distance,
-            item.label,
-            item.name,
-            "" if has_classes(group) else (REMOVE if item.at in removed else KEEP),
-            *(cell_text(column[item.at].item()) for column in columns),
-        )
-        for item in group
-    ]
+    rows: list[tuple[object, ...]] = []
+    for item in group:
+        decision = ""
+        if not has_classes(group):
+            decision = REMOVE if item.at in removed else KEEP
+        values = [cell_text(column[item.at].item()) for column in columns]
+        rows.append((item.group, item.distance, item.label, item.name, decision, *values))
+    return rows
 
 
 def proposed_removals(group: Sequence[Duplicate]) -> set[int]:
