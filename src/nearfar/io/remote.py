@@ -289,11 +289,13 @@ def _listing(system: Any, address: str, name: str) -> tuple[bool, dict[str, Entr
         root = str(info["name"]).rstrip("/")
         files = system.find(root, detail=True)
         _check_count(len(files), name)
-        entries = {
-            inside: _entry(about)
-            for place, about in files.items()
-            if about.get("type") == "file" and (inside := _inside(root, place, name))
-        }
+        entries = {}
+        for place, facts in files.items():
+            if facts.get("type") != "file":
+                continue
+            inside = _inside(root, place, name)
+            if inside:  # it is not hidden
+                entries[inside] = _entry(facts)
     entries = _files_only(entries, name)
     if not entries:
         raise NothingThereError(f"{name}: has no files")
