@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -113,14 +114,16 @@ def index(
     """
     from ..index import building
 
-    if upgrade is not None or status or undo or finish:
+    ways = {"--upgrade": upgrade is not None, "--status": status, "--undo": undo, "--finish": finish}
+    asked = [way for way, is_asked in ways.items() if is_asked]
+    if asked:
         changes = {"--add": add, "--new": new, "--remove": remove, "--engine": engine, "--columns": columns}
         changes |= {"--threshold": threshold, "--build": graph, "--check": check, "--overwrite": overwrite}
         given = next((name for name, value in changes.items() if value not in (None, False, ())), None)
         if given is not None:
             raise ValueError(f"{given}: does not work with --upgrade, --status, --undo and --finish; give it alone")
         with images_from(*items.images), trusting(*trust):
-            say(upgraded(source, data, out, upgrade, status, undo, finish, distance, dims, items))
+            say(upgraded(asked, source, data, out, upgrade, distance=distance, dims=dims, items=items))
         return
     if check:
         file = source or out
@@ -156,26 +159,24 @@ def index(
 
 
 def upgraded(
+    asked: Sequence[str],
     source: Path | None,
     data: str | None,
     out: Path | None,
     model: Path | None,
-    status: bool,
-    undo: bool,
-    finish: bool,
+    *,
     distance: DistanceName | None,
     dims: int | None,
     items: ItemOptions,
 ) -> str:
-    """Begin or continue an upgrade, or do what else there is to do with one. Return one line."""
+    """Begin or continue an upgrade to a model, or do what else the option that is asked for does. Return one line."""
     from ..index import finish_upgrade, undo_upgrade, upgrade, upgrade_status
 
-    ways = {"--upgrade": model is not None, "--status": status, "--undo": undo, "--finish": finish}
-    asked = [name for name, value in ways.items() if value]
-    if len(asked) > 1:
-        raise ValueError(f"{asked[1]}: does not work with {asked[0]}; give one of them")
+    way, *others = asked
+    if others:
+        raise ValueError(f"{others[0]}: does not work with {way}; give one of them")
     if (source is None) == (out is None):
-        raise ValueError(f"{asked[0]}: expected one index, as in `nearfar index photos.index {asked[0]}`")
+        raise ValueError(f"{way}: expected one index, as in `nearfar index photos.index {way}`")
     file = source or out
     assert file is not None  # one of the two is given
     waiting = partial(say_waiting, file)
@@ -192,10 +193,12 @@ def upgraded(
             waiting=waiting,
         )
     if data is not None:
-        raise ValueError(f"DATA: {asked[0]} takes only the index, got also {quoted(data)}")
-    if status:
+        raise ValueError(f"DATA: {way} takes only the index, got also {quoted(data)}")
+    if way == "--status":
         return upgrade_status(file)
-    return undo_upgrade(file, waiting=waiting) if undo else finish_upgrade(file, waiting=waiting)
+    if way == "--undo":
+        return undo_upgrade(file, waiting=waiting)
+    return finish_upgrade(file, waiting=waiting)
 
 
 def say_waiting(file: Path) -> None:

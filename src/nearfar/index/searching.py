@@ -68,7 +68,7 @@ class Found:
     @property
     def counts_within(self) -> Ints:
         """Number of neighbors of each query that are near enough, (n,)."""
-        return (self.hits.positions >= 0).sum(axis=1)
+        return self.hits.counts
 
 
 def search(
@@ -131,7 +131,7 @@ def search(
         If the query cannot be compared with the index, or its model has changed since.
     """
     check_open(store, "store")
-    check_search(query, k, within, where, group_by, rerank, words)
+    check_search(query, k, within=within, where=where, group_by=group_by, rerank=rerank, words=words)
     query = local_source(query)
     store.count(where)  # refuses a wrong condition, before the embedding takes seconds
     check_group_column(store, group_by)
@@ -161,7 +161,9 @@ def search(
             limit = threshold_of(store.about)
     else:
         # the threshold of an index does not apply to the distances of a re-ranking method
-        hits, matched = search_again(store, queries, wanted, rerank, where, group_by, model, items)
+        hits, matched = search_again(
+            store, queries, wanted, rerank, where=where, group_by=group_by, model=model, items=items
+        )
     if exclude_self:
         content = queries
         if adapter is None and model is not None and items.kind == "text" and items.unnamed:
@@ -169,7 +171,7 @@ def search(
         in_index = names_in_index(store, items, query, content)
         values = values_of(store, group_by, in_index) if group_by else ()
         hits = hits.without_self(in_index, k, column=group_by, values=values)
-    counts = (hits.positions >= 0).sum(axis=1)
+    counts = hits.counts
     if limit is not None:
         hits = hits._replace(positions=np.where(hits.distances <= limit, hits.positions, -1))
     return Found(items, names_from(items, query), queries, hits, counts, inf if limit is None else limit, matched)
@@ -270,6 +272,7 @@ def search_again(
     queries: AnyArray,
     k: int,
     rerank: str,
+    *,
     where: str,
     group_by: str,
     model: Model | None,
@@ -329,11 +332,12 @@ def values_of(store: Store, column: str, names: Sequence[str]) -> list[float | s
 def check_search(
     query: str,
     k: int,
-    within: float | None = None,
-    where: str = "",
-    group_by: str = "",
-    rerank: str | None = None,
-    words: str = "",
+    *,
+    within: float | None,
+    where: str,
+    group_by: str,
+    rerank: str | None,
+    words: str,
 ) -> None:
     """Refuse an empty query, invalid numbers of neighbors and distances, and what does not work together."""
     if words:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -365,44 +365,54 @@ def _begin(
         few = f"only {len(names)} of {count_of(store.count(), 'item')} are in the data"
         raise ValueError(f"upgrade: {few}, and at least {FEWEST_ROWS} are needed; name the data that has them (DATA)")
     seen = store.get(names).embeddings
-    about: dict[str, str] = {} if dims is None else {DIMS: str(dims)}
+    kept_dims = {} if dims is None else {DIMS: str(dims)}
     with stage("embedding", len(names)) as done, Portion(done, len(names)) as portion, listening(portion):
-        rows = items.embedded(model, names, about)
-    for key, text in store.about.items():
-        if key not in (DIMS, THRESHOLD):  # they were those of the old model
-            about.setdefault(key, text)
+        rows = items.embedded(model, names, kept_dims)
+    # the dimensions and the threshold of the old model are not those of the new one
+    about = {key: text for key, text in store.about.items() if key not in (DIMS, THRESHOLD)} | kept_dims
     if model is not None and data is not None:
         about |= about_data(about, data_relative_to(data, base_folder_of(about, out)), columns)
-    about |= {
-        "source": "" if model is None else absolute(os.fspath(source)),
-        "weights": "" if model is None else model.fingerprint,
-        UPGRADED: store.about.get("source") or "embeddings",
-    }
+    about["source"] = "" if model is None else absolute(os.fspath(source))
+    about["weights"] = "" if model is None else model.fingerprint
+    about[UPGRADED] = store.about.get("source") or "embeddings"
     compared = distance_of(source, items.sources[0][0], distance, model)
     with index_lock.index_lock(out, wait=index_lock.WAIT, waiting=waiting):
         now = open_store(out, "w", lock=False)
         records = now.in_memory().records()
-        place = {name: row for row, name in enumerate(records.names.tolist())}
-        # items that others have removed or replaced meanwhile are left to the second part
-        there: Ints = np.array([place.get(name, -1) for name in names], dtype=np.int64)
-        same = there >= 0
-        same[same] = (records.embeddings[there[same]] == seen[same]).all(axis=1)
-        line = ""
-        if same.sum() == len(records):
-            vectors = np.empty((len(records), rows.shape[1]), dtype=np.float32)
-        else:
-            found = fit_map(seen, rows, old_distance=now.distance, new_distance=compared)
-            vectors = found.mapped(records.embeddings)
-            line = f"mapped vectors have cosine {found.similarity:.3f} to those of the new model; "
-        vectors[there[same]] = rows[same]
-        mapped = np.ones(len(records))
-        mapped[there[same]] = 0
-        changed = replace(records, embeddings=vectors, columns={**records.columns, MAPPED: mapped})
+        changed, line = _with_new_vectors(records, now.distance, EmbeddedTwice(names, seen, rows), compared)
         _keep(now, out, records)
         _replace(out, changed, now, about, distance=compared)
     if THRESHOLD in store.about:
         line += "its threshold was for the old model, set another one; "
     return line
+
+
+class EmbeddedTwice(NamedTuple):
+    """Items by their names, as an index has embedded them (n, d), and as a new model does (n, e)."""
+
+    names: Sequence[str]
+    before: AnyArray
+    after: AnyArray
+
+
+def _with_new_vectors(records: Records, distance: str, sample: EmbeddedTwice, new_distance: str) -> tuple[Records, str]:
+    """Return an index with vectors of a new model: those of a sample, and mapped ones. Also return a line on these."""
+    place = {name: row for row, name in enumerate(records.names.tolist())}
+    # items that others have removed or replaced meanwhile are left to the second part
+    there: Ints = np.array([place.get(name, -1) for name in sample.names], dtype=np.int64)
+    same = there >= 0
+    same[same] = (records.embeddings[there[same]] == sample.before[same]).all(axis=1)
+    line = ""
+    if same.sum() == len(records):
+        vectors = np.empty((len(records), sample.after.shape[1]), dtype=np.float32)
+    else:
+        found = fit_map(sample.before, sample.after, old_distance=distance, new_distance=new_distance)
+        vectors = found.mapped(records.embeddings)
+        line = f"mapped vectors have cosine {found.similarity:.3f} to those of the new model; "
+    vectors[there[same]] = sample.after[same]
+    mapped = np.ones(len(records))
+    mapped[there[same]] = 0
+    return replace(records, embeddings=vectors, columns={**records.columns, MAPPED: mapped}), line
 
 
 def _keep(store: Store, out: Path, records: Records) -> None:
