@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
 
 import nearfar
-from nearfar.data import DataError, open_dataset
+from nearfar.data import DataError, inspect_data, open_dataset
 from nearfar.estimators import TableEncoder
 from nearfar.workflows.fitting import fit
 from tests.commands import run
@@ -250,6 +250,23 @@ def test_other_readers_of_tables_name_the_column(fitted):
     table, _, _ = fitted
     with pytest.raises(DataError, match="column 'city' has 'Paris' in row 1, but features must be numbers"):
         open_dataset(table)
+
+
+def test_inspect_reads_what_fit_reads(capsys, monkeypatch, tmp_path):
+    copied = {name: [*cells, cells[0], cells[1]] for name, cells in PEOPLE.items()}
+    copied["label"][-1] = "c2"  # of c1
+    table = written(tmp_path / "people.csv", {**copied, "paid": ["1 kg", "5 g"] * 41})
+    found = inspect_data(table, split="rows")
+    assert not found.numeric
+    assert {len(group) for group in (*found.copies, *found.conflicts)} | {len(found.leaked)} >= {2}
+    code, out, err = run(capsys, monkeypatch, "inspect", table, "--split", "rows")
+    assert (code, err) == (0, "")
+    assert out.startswith("people: rows of 7 columns\n")  # all classes are of one land
+    assert " are not numbers without gaps: `nearfar fit` encodes such columns" in out
+    assert "- The numbers of the column 'paid' are not written in one way ('1 kg' and '5 g'), so that they are" in out
+    assert "--time" not in out  # there is no training of it
+    unlabeled = written(tmp_path / "unlabeled.csv", COLUMNS)
+    assert "have no classes" in inspect_data(unlabeled).remarks[0]
 
 
 def test_estimator_checks():

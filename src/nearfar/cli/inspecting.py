@@ -88,7 +88,7 @@ def inspect(
             say(f"\nTraining takes {forecast(config)}.")
         if recipe is None and default_ladder(config).runs:
             say("Before it, `nearfar train` compares cheaper rungs for a minute or two (--ladder no skips them).")
-    elif found.protocol:  # the data can be split for a training
+    elif found.protocol and found.numeric:  # the data can be split for a training
         say("\nTo estimate how long training would take, run `nearfar inspect DATA --time`.")
 
 
@@ -109,7 +109,7 @@ def report_text(found: Inspection) -> str:
 def sizes(found: Inspection) -> str:
     """Return the kind of the items, and the sizes of the smallest and the largest."""
     if found.kind == "row":
-        return f"rows of {count_of(found.largest[0], 'number')}"
+        return f"rows of {count_of(found.largest[0], 'number' if found.numeric else 'column')}"
     if found.kind == "text":
         return f"texts of {_range(f'{found.smallest[0]:,}', f'{found.largest[0]:,}')} characters"
     if found.kind == "sound":

@@ -152,6 +152,18 @@ def formats_of(column: Sequence[Any] | NDArray[Any]) -> list[str]:
     return found
 
 
+def readings_of_dates(column: Sequence[Any] | NDArray[Any]) -> list[str]:
+    """Return the formats in which a column of dates can be read, two if these are different days.
+
+    >>> readings_of_dates(["05/04/2024"]), readings_of_dates(["05/05/2024"])
+    (['%d/%m/%Y', '%m/%d/%Y'], ['%d/%m/%Y'])
+    """
+    formats = formats_of(column)
+    if len(formats) > 1 and set(days_in(column, formats[0])) == set(days_in(column, formats[1])):
+        return formats[:1]
+    return formats[:2]
+
+
 def _are_hashable(column: Sequence[Any] | NDArray[Any]) -> bool:
     """Return whether no cell is a list or an object of JSON."""
     return not any(isinstance(cell, (list, dict, np.ndarray)) for cell in column)

@@ -13,7 +13,8 @@ from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
-from ..data.cells import FORMATS_OF_DATES, as_cells, days_in, formats_of, is_dash, is_empty
+from ..data.cells import FORMATS_OF_DATES, as_cells, days_in, is_dash, is_empty, readings_of_dates
+from ..data.checks.columns import remarks_on_readings
 from ..data.dataset import ArrayReader, DataError, Dataset, some
 from ..data.written_numbers import (
     MOST_UNREAD,
@@ -21,8 +22,6 @@ from ..data.written_numbers import (
     notations_in_table,
     numeral_of,
     read,
-    telling,
-    two_ways,
 )
 from ..fit_warnings import warn
 from ..numerics import checks
@@ -32,7 +31,6 @@ from ..quoting import count_of, quoted
 WORDS_OF_TEXTS = 3.0  # mean number of words from which cells that hardly recur are texts
 VOCABULARY = 2000  # words of a column of texts, the most frequent ones
 FEWEST_RECUR = 0.2  # smallest share of cells that are among the categories of a column
-MAY_BE = "may be"  # in the reason of a column that has two readings
 SHOWN_COLUMNS = 4  # columns that a line names
 
 
@@ -259,7 +257,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                 f"TableEncoder: X has no column to learn from: {some(whys, SHOWN_COLUMNS) or 'it is empty'}"
             )
         self.columns_ = columns
-        self.remarks_ = [remark for column in columns if (remark := remark_on(column, table[column.name]))]
+        self.remarks_ = list(remarks_on_readings(table))
         self.n_features_in_ = len(columns)
         self.feature_names_in_ = np.array([*table], dtype=object)
         return self
@@ -276,13 +274,12 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         if all(str(cell) == str(given[0]) for cell in given):
             return UnusedColumn(name, "all cells are equal", missing)
         if notation == "":
-            return UnusedColumn(name, f"its commas {MAY_BE} decimal or of thousands", missing)
+            return UnusedColumn(name, "its commas may be decimal or of thousands", missing)
         if notation is not None:
             return self._numbers(NumberColumn(name, 0.0, 0.0, 1.0, written=notation), cells)
-        days = as_cells([cell for cell in given if not is_dash(cell)])
-        formats = formats_of(days)
-        if len(formats) > 1 and set(days_in(days, formats[0])) != set(days_in(days, formats[1])):
-            return UnusedColumn(name, f"its dates {MAY_BE} {' or '.join(formats[:2])}", missing)
+        formats = readings_of_dates([cell for cell in given if not is_dash(cell)])
+        if len(formats) > 1:
+            return UnusedColumn(name, f"its dates may be {' or '.join(formats)}", missing)
         if formats:
             return self._numbers(DateColumn(name, 0.0, 0.0, 1.0, written=formats[0]), cells)
         return self._words(name, [str(cell) for cell in given], len(cells), missing)
@@ -523,19 +520,6 @@ def are_scalars(cells: Iterable[Any]) -> bool:
 def texts_in(cells: Iterable[Any]) -> list[str]:
     """Return cells as texts; missing ones are empty."""
     return ["" if is_empty(cell) else str(cell) for cell in cells]
-
-
-def remark_on(column: Column, cells: NDArray[Any]) -> str:
-    """Return a sentence on a column whose cells seem to be numbers or dates, but are not used as such, or ""."""
-    if isinstance(column, UnusedColumn) and MAY_BE in column.why:
-        return f"The column {quoted(column.name)} is not used, because {column.why}: write them in another way."
-    if isinstance(column, (CategoryColumn, UnusedColumn)) and (ways := two_ways(telling(cells))):
-        one, other = map(quoted, ways)
-        return (
-            f"The numbers of the column {quoted(column.name)} are not written in one way ({one} and {other}), so that "
-            "they are read as words: write them in one way."
-        )
-    return ""
 
 
 def _detail(column: Column) -> str:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ...quoting import count_of
-from ..cells import numbers_in
+from ...quoting import count_of, quoted
+from ..cells import Cells, numbers_in, readings_of_dates
 from ..dataset import Dataset, Task, some
+from ..written_numbers import notations_in_table, telling, two_ways
 
 UNEVEN_SCALES = 100.0  # ratio of two standard deviations above which the smaller feature has almost no influence
 FLAT_SHARE = 1e-12
 """Features whose standard deviation is a smaller share of the largest are rounding errors, as the last of an SVD."""
+REWRITE = ": write them in another way"  # the end of a remark
 ROW_NUMBER_NAMES = ("index", "level_0", "unnamed: 0", "row", "rownames")
 """Names of columns of row numbers, as pandas, R and others write them."""
 
@@ -57,9 +61,14 @@ def remarks_on_embeddings(rows: Dataset) -> Iterator[str]:
 
 def remarks_on_columns(rows: Dataset) -> Iterator[str]:
     """Yield remarks on the columns of rows."""
-    if rows.array is None or rows.kind != "row" or rows.texts is not None:
+    if rows.kind != "row" or rows.texts is not None:
         return
     yield from remarks_on_row_numbers(rows)
+    if rows.cells is not None and rows.array is None:
+        yield _on_cells(rows.cells)
+        yield from remarks_on_readings(rows.cells.columns)
+    if rows.array is None:
+        return
     spread = rows.array.std(axis=0, dtype=np.float64)
     flat = np.flatnonzero(spread == 0)
     if len(flat):
@@ -68,6 +77,36 @@ def remarks_on_columns(rows: Dataset) -> Iterator[str]:
         yield f"{count_of(len(flat), 'feature')} {verb} constant in training ({some(called)})."
     if warning := scale_warning(rows):
         yield warning
+
+
+def _on_cells(cells: Cells) -> str:
+    """Return a remark on a table that only a learner with an encoder reads."""
+    numbers = {name: numbers_in(column) for name, column in cells.columns.items()}
+    others = [name for name, found in numbers.items() if found is None or not np.isfinite(found).all()]
+    verb = "is" if len(others) == 1 else "are"
+    return (
+        f"{some(others, 3)} {verb} not numbers without gaps: `nearfar fit` encodes such columns, and prints what "
+        "becomes of each; `nearfar train` refuses them."
+    )
+
+
+def remarks_on_readings(columns: Mapping[str, NDArray[Any]]) -> Iterator[str]:
+    """Yield remarks on columns that seem to be numbers or dates, but cannot be read as such in one way only."""
+    notations = notations_in_table(columns)
+    for name, column in columns.items():
+        cells = telling(column)
+        days = [] if name in notations else readings_of_dates(cells)
+        if notations.get(name) == "":
+            yield f"The column {quoted(name)} is not used, because its commas may be decimal or of thousands{REWRITE}."
+        elif len(days) > 1:
+            shown = " or ".join(days)
+            yield f"The column {quoted(name)} is not used, because its dates may be {shown}{REWRITE}."
+        elif not days and name not in notations and (ways := two_ways(cells)):
+            one, other = map(quoted, ways)
+            yield (
+                f"The numbers of the column {quoted(name)} are not written in one way ({one} and {other}), so that "
+                f"they are read as words{REWRITE}."
+            )
 
 
 def remarks_on_row_numbers(rows: Dataset) -> Iterator[str]:

@@ -35,7 +35,7 @@ from ..open import (
     about_spelling,
     has_captions,
     known_names,
-    open_dataset,
+    of_classes,
     open_source,
     open_task,
     read_levels,
@@ -116,6 +116,9 @@ class Inspection:
         The sentence that a run on these data prints; empty if they cannot be made a task.
     levels : tuple of NameCounts
         Counts of each level above the classes, or of the labels if items have sets of labels.
+    numeric : bool
+        Whether the items are numbers, or become numbers by a network; not a table with words, dates or gaps, which only
+        `nearfar fit` reads.
     """
 
     name: str
@@ -130,6 +133,7 @@ class Inspection:
     remarks: tuple[str, ...]
     protocol: str
     levels: tuple[NameCounts, ...] = ()
+    numeric: bool = True
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain data, for a .json file."""
@@ -159,6 +163,9 @@ class Read:
 
 
 def _seen(part: Dataset, i: int) -> tuple[tuple[int, ...], bytes] | None:
+    if has_only_cells(part):
+        row = [column[i] for column in part.with_cells().columns.values()]
+        return (len(row),), hashlib.sha256(repr(row).encode(errors="surrogateescape")).digest()
     if part.kind == "text" and part.texts is not None:
         text = str(part.texts[i])
         return (len(text),), hashlib.sha256(text.encode(errors="surrogateescape")).digest()
@@ -167,6 +174,11 @@ def _seen(part: Dataset, i: int) -> tuple[tuple[int, ...], bytes] | None:
     except BadItemError:
         return None
     return item.shape, hashlib.sha256(item.tobytes()).digest()
+
+
+def has_only_cells(part: Dataset) -> bool:
+    """Return whether items are rows of a table that are not all numbers."""
+    return part.kind == "row" and part.cells is not None and part.array is None
 
 
 class Item(NamedTuple):
@@ -240,7 +252,7 @@ def inspect_data(
     try:
         how: dict[str, Any] = {"validation": validation, "split": split}
         how["pairs"] = label is None and has_captions(source)
-        how |= {"label": label, "name": name, "partial": partial, "skip_bad": skip_bad}
+        how |= {"label": label, "name": name, "partial": partial, "skip_bad": skip_bad, "mixed": True}
         task = readable(open_task, source, test=test, test_classes=test_classes, seed=seed, **how)
     except DataError as error:
         if test is not None or test_classes or split == "rows":
@@ -266,6 +278,7 @@ def inspect_data(
         remarks=(),
         protocol="" if why else task.protocol,
         levels=tuple(counted_names(task)),
+        numeric=not has_only_cells(task.train),
     )
     shaped = remarks_on_shapes(task.train.kind, parts.values())
     columns = (*remarks_on_columns(task.train), *remarks_on_gallery(task), *remarks_on_groups(task))
@@ -283,10 +296,10 @@ def inspect_data(
 def unsplit_task(source: Named, error: DataError, **columns: Any) -> tuple[Task, str]:
     """Return all items as the training part of a task, and a sentence on why they cannot be split into a task."""
     if isinstance(error, NoClassesError):
-        items = readable(open_items, source, **columns)
+        items = readable(open_items, source, takes=("table",), **columns)
         return task_of_all(items), NO_CLASSES
-    items = readable(open_dataset, source, **columns)
-    opened = readable(open_source, source, **columns)
+    opened = readable(open_source, source, mixed=True, **columns)
+    items = of_classes(opened.items, ())
     why = f"These data cannot be split for training and test: {error}."
     if 2 <= len(items.classes) < 4 and opened.roles is None and items.kind == "row" and items.texts is None:
         why += " `nearfar fit` holds out items of every class by default."
@@ -519,7 +532,7 @@ def few_test_classes(classes: int, kind: str, protocol: str) -> str:
 def remarks_on_sizes(found: Inspection) -> Iterator[str]:
     """Yield remarks on the numbers of items and classes."""
     roles = {part.role: part for part in found.parts}
-    learned = roles.get("train") or roles.get("all")
+    learned = (roles.get("train") or roles.get("all")) if found.numeric else None  # else there is no training
     tested = roles.get("test") or roles.get("query")
     if learned is not None and learned.most > 10 * learned.median:
         yield (
@@ -530,7 +543,7 @@ def remarks_on_sizes(found: Inspection) -> Iterator[str]:
         return
     if tested is not None and tested.most != 1:  # a photo with its texts is a class of its own
         yield few_test_classes(tested.classes, found.kind, found.protocol)
-    chosen_by = roles.get("validation")
+    chosen_by = roles.get("validation") if found.numeric else None
     if chosen_by is None and learned is not None and tested is not None and learned.classes < FEWEST_TO_HOLD_OUT:
         yield (
             f"There are only {learned.classes} training classes, so that none is held out to choose the checkpoint, or "

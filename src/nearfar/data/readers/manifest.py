@@ -229,7 +229,10 @@ def _table_source(
     notes: list[str] = []
     embedding = _embedding_in(table)
     if embedding:
-        notes += _not_used(table, embedding)
+        if others := _not_used(table, embedding):
+            listed = PART.fullmatch(embedding[0])
+            assert listed is not None
+            notes += [f"a row is its list {quoted(listed[1])}", *others]
         table = {name: cells for name, cells in table.items() if name in (*ABOUT, "text", *embedding)}
     elif "text" in table and numbers_in(table["text"]) is None:
         if "name" in table:
