@@ -113,8 +113,10 @@ class MappedSearch:
         x = checked_queries(queries, self.snapshot.root.dimensions, k)
         if group_by:
             check_column(group_by, self.kinds())
-        if len(x) == 1 and not (where or group_by) and (one := self._one(x, int(k))) is not None:
-            return one
+        if len(x) == 1 and not (where or group_by):
+            one = self._one(x, int(k))
+            if one is not None:
+                return one
         kept = self._kept(where) if where else None
         most = len(self) if kept is None else len(kept)
         nothing = self._nothing

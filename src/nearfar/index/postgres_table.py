@@ -69,7 +69,9 @@ class TableColumn:
     @property
     def plain(self) -> Composable:
         """The type in which its values are sent."""
-        return SQL("text" if self.kind == "text" else "int8" if self.type == "int8" else "float8")
+        if self.kind == "text":
+            return SQL("text")
+        return SQL("int8" if self.type == "int8" else "float8")
 
     def array(self, values: Sequence[Any]) -> AnyArray:
         """Return values as text, whole numbers, or float64 with NaN where one is missing."""
@@ -147,7 +149,10 @@ class StoredTable:
     def named(self, names: Sequence[str]) -> Query:
         """Return the condition that an item has one of these names; they have the type of the column, for its index."""
         pattern = KEYS[self.id.type]
-        possible = [name for name in names if (re.fullmatch(pattern, name) if pattern else "\0" not in name)]
+        if pattern:
+            possible = [name for name in names if re.fullmatch(pattern, name)]
+        else:
+            possible = [name for name in names if "\0" not in name]
         condition = SQL("{} AND {} = ANY({}::text[]::{})").format(
             self.items, Identifier(self.id.name), Placeholder(), SQL(f"{self.id.type}[]")
         )

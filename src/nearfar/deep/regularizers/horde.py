@@ -167,8 +167,9 @@ class HORDE(Term):
             return self._own(batch.x)
         if batch.pooled is None or batch.ref is not None:
             raise ValueError("HORDE: with channels, pass the trunk's feature map as pooled=, and no ref")
-        if (got := batch.pooled.shape[1]) % self.width:
-            raise ValueError(f"HORDE: pooled: expected maps of {self.width} channels, got {got} numbers")
+        numbers = batch.pooled.shape[1]
+        if numbers % self.width:
+            raise ValueError(f"HORDE: pooled: expected maps of {self.width} channels, got {numbers} numbers")
         # (n, channels * height * width) to one vector of channels for each position
         return batch.pooled.unflatten(1, (self.width, -1)).transpose(1, 2)
 
