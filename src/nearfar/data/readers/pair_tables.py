@@ -87,6 +87,14 @@ class PairRows:
     numbers: list[int]
     asked: bool = False
 
+    def pair(self, row: int) -> list[str]:
+        """Return the items of the pair of a row: one if it has only a first item."""
+        return [name for name in self.ends[row] if name is not None]
+
+    def named(self, row: int) -> list[str]:
+        """Return all items of a row: its pair, and its negatives."""
+        return [*self.pair(row), *(name for name, _ in self.negatives[row])]
+
 
 def lists_pairs(table: Table) -> bool:
     """Return whether a table lists pairs of texts or of image files, by its columns."""
@@ -104,8 +112,10 @@ def are_paths(table: Table) -> bool:
 
 
 def _ends(table: Collection[str]) -> tuple[str, str] | None:
-    found = next((ends for ends in ENDS if all(name in table for name in ends)), None)
-    return None if found == ("left", "right") and SAME not in table else found
+    for ends in ENDS:
+        if all(name in table for name in ends):
+            return None if ends == ("left", "right") and SAME not in table else ends
+    return None
 
 
 def read_rows(path: Path, table: Table) -> PairRows:
@@ -237,6 +247,16 @@ PARTS = ("train", "validation", "test")
 """Roles of the rows of a table of pairs; an item belongs to the last part in which a row names it."""
 
 
+def _last_parts(rows: PairRows, roles: Sequence[str]) -> dict[str, str]:
+    """Return the last part in which a row names each item."""
+    part: dict[str, str] = {}
+    for row, role in enumerate(roles):
+        for name in rows.named(row):
+            if PARTS.index(role) >= PARTS.index(part.get(name, role)):
+                part[name] = role
+    return part
+
+
 def split_by_rows(path: Path, rows: PairRows, roles: Sequence[str]) -> tuple[PairRows, dict[str, str], list[str]]:
     """Return the rows that lie within one part, the part of each item, and notes on what is left out.
 
@@ -251,17 +271,13 @@ def split_by_rows(path: Path, rows: PairRows, roles: Sequence[str]) -> tuple[Pai
     wrong = next((role for role in roles if role not in PARTS), None)
     if wrong is not None:
         raise DataError(f"{path}: a table of pairs has rows of {wrong}; expected a split of {', '.join(PARTS)}")
-    part: dict[str, str] = {}
-    for ends, negatives, role in zip(rows.ends, rows.negatives, roles, strict=True):
-        for name in (*filter(None, ends), *(name for name, _ in negatives)):
-            if PARTS.index(role) >= PARTS.index(part.get(name, role)):
-                part[name] = role
-    kept = [
-        row
-        for row, (ends, role) in enumerate(zip(rows.ends, roles, strict=True))
-        if all(part[name] == role for name in filter(None, ends))
-    ]
-    inside = [[(name, value) for name, value in rows.negatives[row] if part[name] == roles[row]] for row in kept]
+    part = _last_parts(rows, roles)
+    kept = []
+    inside = []
+    for row, role in enumerate(roles):
+        if all(part[name] == role for name in rows.pair(row)):
+            kept.append(row)
+            inside.append([(name, value) for name, value in rows.negatives[row] if part[name] == role])
     for role in ("train", "test"):
         if not any(roles[row] == role for row in kept):
             raise DataError(
@@ -296,12 +312,17 @@ def without_pairs_of_one(path: Path, rows: PairRows, *, skip_bad: bool = False) 
     DataError
         If a row pairs an item with itself as different, unless `skip_bad`.
     """
-    similar = [row for row, (a, b) in enumerate(rows.ends) if a == b and rows.degree[row] > 0]
-    wrong = [
-        row
-        for row, ((a, b), negatives) in enumerate(zip(rows.ends, rows.negatives, strict=True))
-        if (a == b and rows.degree[row] == 0) or any(a == name for name, _ in negatives)
-    ]
+    similar = []
+    wrong = []
+    negatives = []
+    for row, (anchor, other) in enumerate(rows.ends):
+        others = [(name, value) for name, value in rows.negatives[row] if name != anchor]
+        negatives.append(others)
+        is_itself = anchor == other
+        if is_itself and rows.degree[row] > 0:
+            similar.append(row)
+        if (is_itself and rows.degree[row] == 0) or len(others) < len(rows.negatives[row]):
+            wrong.append(row)
     if wrong and not skip_bad:
         first = wrong[0]
         count = count_of(len(wrong), "such row")
@@ -309,10 +330,6 @@ def without_pairs_of_one(path: Path, rows: PairRows, *, skip_bad: bool = False) 
             f"{path}: row {rows.numbers[first]} pairs {quoted(rows.ends[first][0])} with itself as different, "
             f"the first of {count}; correct them, or leave them out (--skip-bad, skip_bad=True)"
         )
-    negatives = [
-        [(name, value) for name, value in negatives if name != anchor]
-        for (anchor, _), negatives in zip(rows.ends, rows.negatives, strict=True)
-    ]
     notes = []
     if similar:
         notes.append(f"{count_of(len(similar), 'pair')} of an item with itself left out")
@@ -323,12 +340,7 @@ def without_pairs_of_one(path: Path, rows: PairRows, *, skip_bad: bool = False) 
 
 def items_of(rows: PairRows) -> list[str]:
     """Return the different items of a table, in the order in which they come."""
-    names: dict[str, None] = {}
-    for (first, second), negatives in zip(rows.ends, rows.negatives, strict=True):
-        names.update(
-            dict.fromkeys([first, *([second] if second is not None else []), *(name for name, _ in negatives)])
-        )
-    return list(names)
+    return list(dict.fromkeys(name for row in range(len(rows.ends)) for name in rows.named(row)))
 
 
 def listed_of(path: Path, rows: PairRows, names: Sequence[str]) -> PairsOfItems:
