@@ -154,14 +154,14 @@ def test_items_of_unknown_class_are_not_learned_from(digits):
 def test_global_random_numbers_stay_as_they_were(digits):
     X, y = digits
     torch.manual_seed(5)
-    np.random.seed(5)  # noqa: NPY002
+    np.random.seed(5)  # noqa: NPY002  # the global generator is what is tested
     random.seed(5)
-    expected = torch.rand(1), np.random.rand(), random.random()  # noqa: NPY002
+    expected = torch.rand(1), np.random.rand(), random.random()  # noqa: NPY002  # the global generator is what is tested
     torch.manual_seed(5)
-    np.random.seed(5)  # noqa: NPY002
+    np.random.seed(5)  # noqa: NPY002  # the global generator is what is tested
     random.seed(5)
     DeepMetric(**QUICK).fit(X[:60], y[:60])
-    assert expected == (torch.rand(1), np.random.rand(), random.random())  # noqa: NPY002
+    assert expected == (torch.rand(1), np.random.rand(), random.random())  # noqa: NPY002  # the global generator is what is tested
 
 
 def test_saved_it_is_a_run_and_loaded_the_same(digits, fitted, tmp_path):

@@ -637,7 +637,10 @@ class Spoiled(SetTerm):
 )
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, monkeypatch, small, gradient, message) -> None:
     plain = network.parse_objective
-    spoiled = lambda text, **sizes: plain(text, **sizes) + Spoiled(26, gradient)  # noqa: E731
+
+    def spoiled(text, **sizes):
+        return plain(text, **sizes) + Spoiled(26, gradient)
+
     monkeypatch.setattr(network, "parse_objective", spoiled)
     with pytest.raises(TrainError, match=message):
         train(small(), tmp_path / "run", progress=False)
@@ -660,7 +663,7 @@ def test_all_random_numbers_of_a_run_follow_from_its_seed(monkeypatch, small) ->
     plain = settling.open_data
 
     def draws(*given, **how):  # as a user's own trunk or data may
-        drawn.append((random.random(), np.random.rand(), torch.rand(1).item()))  # noqa: NPY002
+        drawn.append((random.random(), np.random.rand(), torch.rand(1).item()))  # noqa: NPY002  # the global generator is what is tested
         return plain(*given, **how)
 
     monkeypatch.setattr(settling, "open_data", draws)

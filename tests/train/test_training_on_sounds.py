@@ -100,7 +100,7 @@ def test_raw_sounds_are_a_model_too(folder):
     assert load(out).embed(str(folder)).shape == (32, 128)
 
 
-def test_an_encoder_of_transformers_is_trained_and_loaded_without_its_folder(folder, wav2vec, tmp_path):  # noqa: F811
+def test_an_encoder_of_transformers_is_trained_and_loaded_without_its_folder(folder, wav2vec, tmp_path):  # noqa: F811  # the fixture
     settings = {**SMALL, "trunk": f"transformers:{wav2vec}", "steps": 1}
     out = train(TrainConfig.of(data=str(folder), **settings), tmp_path / "run")
     before = load(out.folder).embed(str(folder))

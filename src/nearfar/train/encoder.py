@@ -157,7 +157,7 @@ def project(embedder: Embedder) -> None:
     """Give both towers of one model its projections into the space that images and texts share as embedding layers."""
     assert embedder.text is not None
     for tower in (embedder, embedder.text):
-        projection: Tensor = tower.trunk.module.projection  # type: ignore[union-attr, assignment]
+        projection: Tensor = tower.trunk.module.projection  # type: ignore[union-attr, assignment]  # as CLIP has
         k, d = projection.shape
         tower.layer = nn.Linear(d, k)
         tower.embedding_dim = k
