@@ -37,7 +37,10 @@ class PreciseBuffers(nn.Module):
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # torch declares no types for it
         for name, now in self._buffers.items():
             old = before[name]
-            if old is not None and now is not None and now.dtype != (dtype := kept(old.dtype, now.dtype)):
+            if old is None or now is None:
+                continue
+            dtype = kept(old.dtype, now.dtype)
+            if now.dtype != dtype:
                 self._buffers[name] = old.to(now.device, dtype)  # from the old values: `now` is rounded already
         return self
 
