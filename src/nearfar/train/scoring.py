@@ -272,7 +272,9 @@ def evaluate_run(
     about = read_about(folder.checkpoint(which))
     if config.text_trunk is not None:
         return _evaluate_pairs(folder, config, task, embedder, about, which, how)
-    sets = {"": task.test} | ({} if task.gallery is None else {"gallery_": task.gallery})
+    sets = {"": task.test}
+    if task.gallery is not None:
+        sets["gallery_"] = task.gallery
     metric = embedder.metric
     is_frozen = str(about.get("kept", "")).startswith("frozen")
     made_of = _made_of(embedder, sets, config)
@@ -288,40 +290,81 @@ def evaluate_run(
         seen = {prefix: raw_items(items, embedder.scale) for prefix, items in sets.items()}
         raw = _score(seen, sets, **how)
     if is_frozen:
-        frozen: Scores | None = without or scores
-        why_not = ""
+        baselines = Baselines(raw=raw, without_metric=without, frozen=without or scores)
     else:
         frozen, why_not = _frozen_scores(sets, config, about, folder.start, how)
+        baselines = Baselines(raw=raw, without_metric=without, frozen=frozen, why_not_frozen=why_not)
     split = " ".join(filter(None, (task.protocol, remark_shared(task))))
     protocol = " ".join(filter(None, (split, _chosen(config, task, about, which), whitening_note(about))))
-    units = "" if config.standardize else scale_warning(task.train)
-    epochs = [] if units else _epochs(folder)  # standardized columns help more than more epochs
-    found_remarks = remarks(
-        embedded[""], scores, epochs, folder.read_log(), config, raw=raw, frozen=frozen, steps=about["step"]
-    )
-    parameters = sum(parameter.numel() for parameter in embedder.trunk.parameters())
-    random = random_trunk(config, first_weights(about), parameters)
-    counts = _counts_of_relevance(task.test)
-    found_remarks = tuple(filter(None, (scores.why_unscored(), *counts, random, units, why_not, *found_remarks)))
-    if without is not None:
-        before = f"Recall@1 {without.recall_at[1]:.4f}, MAP@R {without.map_at_r:.4f}"
-        form = FORMS.get(str(about.get("form")))
-        follows = "the whitening" if form is None else f"the closed form ({form.title})"
-        found_remarks = (*found_remarks, f"The embeddings without {follows} that follows them: {before}.")
     result = Result(
         scores=scores,
         raw=raw,
         protocol=protocol,
-        remarks=found_remarks,
+        remarks=_remarks_on_run(folder, config, task, about, embedder, embedded[""], scores, baselines),
         without_metric=without,
         standardized=isinstance(embedder.scale, Standardize),
-        frozen=frozen,
+        frozen=baselines.frozen,
         by_class=scores_by_class(found, task.test.labels, task.test.classes),
         kept=folder.kept_sentence if which == "best" else "",
     )
     _write_arrays(folder.path / "test.npz", embedded, sets, made_of)
     write_json(folder.path / "scores.json", _content(result, split, _checkpoint_note(about, which), config))
     return result
+
+
+class Baselines(NamedTuple):
+    """Scores with which those of a run are compared; `why_not_frozen` says why features have none."""
+
+    raw: Scores | None
+    without_metric: Scores | None
+    frozen: Scores | None
+    why_not_frozen: str = ""
+
+
+def _remarks_on_run(
+    folder: RunFolder,
+    config: TrainConfig,
+    task: Task,
+    about: dict[str, Any],
+    embedder: Embedder,
+    rows: Floats,
+    scores: Scores,
+    baselines: Baselines,
+) -> tuple[str, ...]:
+    """Return remarks on the data, the training and the scores of the test embeddings, (n, d)."""
+    units = "" if config.standardize else scale_warning(task.train)
+    epochs = [] if units else _epochs(folder)  # standardized columns help more than more epochs
+    on_training = remarks(
+        rows,
+        scores,
+        epochs,
+        folder.read_log(),
+        config,
+        raw=baselines.raw,
+        frozen=baselines.frozen,
+        steps=about["step"],
+    )
+    parameters = sum(parameter.numel() for parameter in embedder.trunk.parameters())
+    found = (
+        scores.why_unscored(),
+        *_counts_of_relevance(task.test),
+        random_trunk(config, first_weights(about), parameters),
+        units,
+        baselines.why_not_frozen,
+        *on_training,
+        _remark_on_metric(baselines.without_metric, about),
+    )
+    return tuple(sentence for sentence in found if sentence)
+
+
+def _remark_on_metric(without: Scores | None, about: dict[str, Any]) -> str:
+    """Return a remark on the scores without the whitening or closed form of a checkpoint; "" if it has none."""
+    if without is None:
+        return ""
+    form = FORMS.get(str(about.get("form")))
+    follows = "the whitening" if form is None else f"the closed form ({form.title})"
+    before = f"Recall@1 {without.recall_at[1]:.4f}, MAP@R {without.map_at_r:.4f}"
+    return f"The embeddings without {follows} that follows them: {before}."
 
 
 def _without_metric(
@@ -430,11 +473,18 @@ def _evaluate_pairs(
     both = scores_both_ways(embedded["gallery_"], images.labels, embedded[""], texts.labels, clustering=False, **how)
     protocol = f"{task.protocol} {_chosen(config, task, about, which)}"
     parameters = sum(parameter.numel() for parameter in embedder.trunk.parameters())
-    found_remarks = (
-        *(remark for remark in (scores.why_unscored() for scores in both[:1]) if remark),
-        *filter(None, [random_trunk(config, first_weights(about), parameters), course(_epochs(folder), config)]),
+    remarks = (
+        both[0].why_unscored(),
+        random_trunk(config, first_weights(about), parameters),
+        course(_epochs(folder), config),
     )
-    result = Result(scores=both[0], raw=None, protocol=protocol, remarks=found_remarks, images_to_texts=both[1])
+    result = Result(
+        scores=both[0],
+        raw=None,
+        protocol=protocol,
+        remarks=tuple(remark for remark in remarks if remark),
+        images_to_texts=both[1],
+    )
     _write_arrays(folder.path / "test.npz", embedded, {"": texts, "gallery_": images})
     write_json(folder.path / "scores.json", _content(result, task.protocol, _checkpoint_note(about, which), config))
     return result
