@@ -21,12 +21,15 @@ class Watcher(Protocol):
 
     def on_step(self, step: int, epoch: int, record: Mapping[str, Any] | None) -> None:
         """Called after each batch; `record` is given for those that are logged."""
+        return  # type checkers take a method of a protocol without statements for abstract
 
     def on_epoch(self, row: Mapping[str, Any]) -> None:
         """Called after each epoch."""
+        return
 
     def close(self) -> None:
         """Called when the run has ended."""
+        return
 
 
 class ProgressLine:

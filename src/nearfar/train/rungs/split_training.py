@@ -103,11 +103,3 @@ class BatchCounter(Watcher):
 
     def on_step(self, step: int, epoch: int, record: Mapping[str, Any] | None) -> None:
         self.work.advance(self.rung)
-
-    def on_epoch(self, row: Mapping[str, Any]) -> None:
-        """The batches of an epoch were counted."""
-        return
-
-    def close(self) -> None:
-        """Nothing is open."""
-        return

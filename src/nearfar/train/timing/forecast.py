@@ -35,10 +35,6 @@ class Stopwatch(Watcher):
     def on_epoch(self, row: Mapping[str, Any]) -> None:
         self.timer.on_epoch()
 
-    def close(self) -> None:
-        """Nothing is open."""
-        return
-
 
 def forecast(config: TrainConfig) -> str:
     """Time a few batches of a temporary run, and return how long the whole run would take.

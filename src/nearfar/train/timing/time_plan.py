@@ -436,10 +436,6 @@ class BatchTimes(Watcher):
         if not self.whole:
             self._last = None
 
-    def close(self) -> None:
-        """Nothing is open."""
-        return
-
 
 def _seconds(limit: TimeLimit, work: Callable[[], object]) -> float:
     before = limit.clock()
