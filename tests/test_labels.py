@@ -92,6 +92,9 @@ USES = {
     "subset_recall": lambda y, g: evaluation.subset_recall(X, y, parts=2),
     "suspects": lambda y, g: evaluation.suspects(X, y, folds=2, repeats=1),
     "verify": lambda y, g: evaluation.verify(X, y, groups=g),
+    "verify_distances": lambda y, g: evaluation.verify_distances(
+        X[IJ[:36, 0], 0] - X[IJ[:36, 1], 0], LABELS[IJ[:36, 0]] == LABELS[IJ[:36, 1]], folds=g
+    ),
     "verify_pairs": lambda y, g: evaluation.verify_pairs(X, IJ[:36], LABELS[IJ[:36, 0]] == LABELS[IJ[:36, 1]], folds=g),
     "a learner": lambda y, g: learned(nearfar.LMNN(max_iter=5), y),
     "a learner of sums": lambda y, g: learned(nearfar.RCA(), y),

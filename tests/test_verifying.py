@@ -231,7 +231,8 @@ def test_listed_pairs_need_no_classes(kind, capsys, monkeypatch, tmp_path):
     words = ["evaluate", file, "--protocol", "verification", "--pairs", tmp_path / "pairs.csv"]
     code, out, _ = run(capsys, monkeypatch, *words, "--distance", "cosine")
     assert code == 0
-    assert str(verify_pairs(X.astype(np.float32), pairs, [Y[i] == Y[j] for i, j in pairs])) in out
+    about = f"rows, 60 items, pairs of {tmp_path / 'pairs.csv'}."
+    assert out == f"{about}\n\n{verify_pairs(X.astype(np.float32), pairs, [Y[i] == Y[j] for i, j in pairs])}\n"
 
 
 def test_a_list_of_lfw_with_empty_folds_is_refused(rows, capsys, monkeypatch, tmp_path):

@@ -449,8 +449,8 @@ def test_errors_of_images_in_a_parquet_table(tmp_path):
         (
             "file,label\nx.png,1\ny.png,2\n",
             "column 'file' has 'x.png' in row 1, but features must be numbers; encode it "
-            "(`nearfar fit` does) or remove it. Give the column of the classes with label=, and that of names "
-            "with name=; put texts for a text model into a column `text`, and paths of images "
+            "(`nearfar fit` does, if there are classes) or remove it. Give the column of the classes with label=, and "
+            "that of names with name=; put texts into a column `text`, and paths of images "
             "into `path`. The table has file,label",
         ),
         (
@@ -695,7 +695,7 @@ def test_true_and_false_are_numbers(tmp_path):
         (
             "width,color,label\n1,red,a\n2,blue,b\n",
             "column 'color' has 'red' in row 1, but features must be numbers; encode it "
-            "(`nearfar fit` does) or remove it.",
+            "(`nearfar fit` does, if there are classes) or remove it.",
         ),
         ("width,up,label\n1,true,a\n2,3,b\n", "column 'up' has 'true' in row 1"),
         ("label\na\nb\n", "has no column of numbers, nor a column 'path' of images; it has label; first rows: a | b"),

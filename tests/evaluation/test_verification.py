@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn.metrics import roc_auc_score, roc_curve
 
-from nearfar.evaluation import verification, verify, verify_pairs
+from nearfar.evaluation import verification, verify, verify_distances, verify_pairs
 from nearfar.numerics.distances import DISTANCES, pair_distances
 
 rng = np.random.default_rng(0)
@@ -121,6 +121,24 @@ def test_the_first_threshold_alone_may_be_all_that_a_rate_allows():
     found = verify_pairs(rows, [[0, 1], [1, 2], [0, 2]], [1, 0, 1], fars=(0.5, 0.1), distance="euclidean")
     assert found.tar_at == {0.5: 0.5, 0.1: 0.5}
     assert found.threshold_at == {0.5: 1.0, 0.1: 1.0}
+
+
+def test_given_distances_have_the_scores_of_the_pairs():
+    d = np.linalg.norm(X[I] - X[J], axis=1)
+    folds = np.arange(len(I)) % 3
+    found = verify_distances(d, SAME, folds=folds, fars=(0.2, 0.05))
+    expected = verify_pairs(X, np.c_[I, J], SAME, folds=folds, fars=(0.2, 0.05), distance="euclidean").to_dict()
+    assert {**found.to_dict(), "distance": "euclidean"} == {**expected, "distance": "euclidean"}
+    similar = verify_distances(-100 / d, np.where(SAME, 1, -1), fars=0.05)  # negatives of similarities
+    assert_allclose([similar.auc, similar.eer, similar.tar_at[0.05]], [found.auc, found.eer, found.tar_at[0.05]])
+    assert_allclose(similar.threshold_at[0.05], -100 / found.threshold_at[0.05])
+    for bad, message in (
+        (d[:3], f"same: expected 3 values, one per pair, got {len(I)}"),
+        (np.where(I[5] == I, np.nan, d), "distances: expected one finite number for each pair, got nan for pair 0"),
+        (d[:, None], r"distances: expected one finite number for each pair, got an array of shape"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            verify_distances(bad, SAME)
 
 
 def test_rows_of_zeros_have_cosine_distance_one():

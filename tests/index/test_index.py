@@ -61,6 +61,12 @@ def test_fewer_items_than_neighbors_gives_all():
     assert Index(rows(30)).search(rows(2)).positions.shape == (2, 10)
 
 
+def test_a_text_that_is_too_long_is_named():
+    message = r"columns: the text of 'note' of item 1 \(from 0\) has 10,001 characters; expected up to 10,000"
+    with pytest.raises(ValueError, match=message):
+        Index(np.eye(3), columns={"note": ["", "x" * 10_001, "y"]})
+
+
 def test_a_place_without_a_neighbor_has_no_name():
     index = Index(np.eye(3), names=["a", "b", "c"], columns={"product": ["p", "q", "q"]})
     found = index.search(np.eye(3)[:2], 3, group_by="product")

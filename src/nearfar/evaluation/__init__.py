@@ -26,7 +26,7 @@ from .scores import Scores
 from .storage import StoredScore, storage_scores
 from .suspects import HardNegatives, Suspects, hard_negatives, pairs_across, suspects
 from .threshold_curves import Verification
-from .verification import verify, verify_pairs
+from .verification import verify, verify_distances, verify_pairs
 
 __all__ = [
     "FewShot",
@@ -82,5 +82,6 @@ __all__ = [
     "subset_recall",
     "suspects",
     "verify",
+    "verify_distances",
     "verify_pairs",
 ]

@@ -168,21 +168,77 @@ def verify_pairs(
         raise ValueError(f"pairs: expected row numbers of shape (m, 2), got {ij.dtype} of shape {ij.shape}")
     if ij.size and not 0 <= ij.min() <= ij.max() < len(x):
         raise ValueError(f"pairs: expected row numbers from 0 to {len(x) - 1}, got {ij.min()} to {ij.max()}")
-    if len(kinds) != len(ij):
-        raise ValueError(f"same: expected {len(ij)} values, one per pair, got {len(kinds)}")
+    alike = _alike(kinds, len(ij))
+    return _of_distances(pair_distances(x, x, ij[:, 0], ij[:, 1], distance), alike, folds, distance, rates)
+
+
+def verify_distances(
+    distances: Any, same: Any, *, folds: Any = None, fars: Sequence[float] | float = FARS
+) -> Verification:
+    """Compute verification scores of distances that are computed already, such as normalized scores of a recognizer.
+
+    Parameters
+    ----------
+    distances : array-like of shape (m,)
+        Distance of each pair, of any sign: of similarities, pass their negatives.
+    same : array-like of shape (m,)
+        Whether each pair is of one class: booleans, 1 and 0, or +1 and -1.
+    folds, fars
+        As for `verify_pairs`.
+
+    Returns
+    -------
+    Verification
+        The scores; thresholds are distances of pairs.
+
+    Raises
+    ------
+    ValueError
+        If distances are not finite numbers, their number is not that of `same`, or there is no pair of one class or
+        none of two.
+
+    Examples
+    --------
+    >>> found = verify_distances([0.1, 0.3, 0.2, 0.9], [True, True, False, False], fars=0.5)
+    >>> found.auc, found.threshold_at[0.5]
+    (0.75, 0.3)
+    """
+    d = np.asarray(distances, dtype=np.float64)
+    if d.ndim != 1 or not np.isfinite(d).all():
+        raise ValueError(f"distances: expected one finite number for each pair, got {_shown(d)}")
+    return _of_distances(d, _alike(np.asarray(same).ravel(), len(d)), folds, "precomputed", checked_rates(fars))
+
+
+def _shown(d: AnyArray) -> str:
+    """Return what is wrong with an array of distances."""
+    if d.ndim != 1:
+        return f"an array of shape {d.shape}"
+    first = int(np.flatnonzero(~np.isfinite(d))[0])
+    return f"{d[first]} for pair {first}"
+
+
+def _alike(kinds: AnyArray, m: int) -> Bools:
+    """Return whether each of m pairs is of one class."""
+    if len(kinds) != m:
+        raise ValueError(f"same: expected {m} values, one per pair, got {len(kinds)}")
     strange = kinds[~np.isin(kinds, (-1, 0, 1))]
     if len(strange):
         raise ValueError(f"same: expected true or false, 1 or 0, or +1 or -1 for each pair; got {strange[0]!s:.40}")
-    d = pair_distances(x, x, ij[:, 0], ij[:, 1], distance)
+    found: Bools = kinds == 1
+    return found
+
+
+def _of_distances(d: AnyArray, alike: Bools, folds: Any, distance: str, rates: Sequence[float]) -> Verification:
+    """Return the scores of m pairs with the distances d."""
     # so that rounding does not separate ties
     steps, at = np.unique(on_grid(d) if distance == "cosine" else d, return_inverse=True)
     thresholds = np.full(len(steps), -np.inf)
     np.maximum.at(thresholds, at, d)
-    counts = [np.bincount(at[alike], minlength=len(thresholds)) for alike in (kinds == 1, kinds != 1)]
+    counts = [np.bincount(at[kind], minlength=len(thresholds)) for kind in (alike, ~alike)]
     found = scored(thresholds, np.stack(counts), rates, distance)
     if folds is None:
         return found
-    return replace(found, fold_accuracies=_by_folds(at, kinds == 1, class_numbers(folds, names=("folds",))[0]))
+    return replace(found, fold_accuracies=_by_folds(at, alike, class_numbers(folds, names=("folds",))[0]))
 
 
 def _by_folds(at: Ints, same: Bools, folds: Ints) -> list[float]:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Integral
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -351,8 +352,12 @@ def _checked_column(name: Any, values: Any, n: int) -> AnyArray:
     if array.shape != (n,):
         raise ValueError(f"columns: expected {n} values of {quoted(name)}, one per item, got shape {array.shape}")
     if array.dtype.kind in "US" or holds_texts(array):
-        if max(map(len, array.tolist()), default=0) > MAX_TEXT:
-            raise ValueError(f"columns: a text in {quoted(name)} is longer than {MAX_TEXT:,} characters")
+        at, longest = max(enumerate(map(len, array.tolist())), key=itemgetter(1), default=(0, 0))
+        if longest > MAX_TEXT:
+            raise ValueError(
+                f"columns: the text of {quoted(name)} of item {at} (from 0) has {longest:,} characters; expected up to "
+                f"{MAX_TEXT:,}: shorten it, or leave the column out"
+            )
         return array.astype(np.str_) if array.dtype.kind == "S" else array
     if array.dtype.kind not in "fiub":
         raise ValueError(f"columns: expected numbers or text in {quoted(name)}, got dtype {array.dtype}")

@@ -612,9 +612,9 @@ def _features(path: Path, table: Table, whole: Table) -> NDArray[np.float32]:
         also = f" (nor {'is' if len(others) == 1 else 'are'} {some(others, 3)})"
     raise NotNumbersError(
         f"{path}: column {quoted(wrong)} has {quoted(value)} in row {row}, but features must be numbers{also}; encode "
-        "it (`nearfar fit` does) or remove it. Give the column of the classes with label=, and that of names with "
-        "name=; put texts for a text model into a column `text`, and paths of images into `path`. The table has "
-        f"{few(list(whole))}"
+        "it (`nearfar fit` does, if there are classes) or remove it. Give the column of the classes with label=, and "
+        "that of names with name=; put texts into a column `text`, and paths of images into `path`. "
+        f"The table has {few(list(whole))}"
     )
 
 
