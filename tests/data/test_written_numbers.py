@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from nearfar.data import written_numbers
+from nearfar.data import DataError, open_dataset, written_numbers
 from nearfar.data.readers.text_encoding import rows_of
 from nearfar.data.written_numbers import COMMA, LONGEST, NUMERALS, PLAIN, POINT, notations_of, numeral_of, written_in
 from nearfar.estimators import TableEncoder
@@ -49,7 +49,8 @@ def test_times_are_hours(cells, hours):
     [
         ["red", "2 kg"], ["2 kg", "500 g"], ["1,5", "1.5"], ["12", "$3"], ["59:30", "1:02:05"], ["1:75"], ["Q1", "Q2"],
         ["17.05.2024"], ["2024-05-17"], ["18-24", "25-34"], ["90+"], ["<5"], ["192.168.1.1"], ["1,2,3"], ["+-3"],
-        ["12A5", "12B5"], ["(5)"], ["1,23,456"], ["0,123,456"], ["", "1"], [".", "1"], ["9" * LONGEST + "9"],
+        ["12A5", "12B5"], ["2013FAIL", "2014FAIL"], ["(5)"], ["1,23,456"], ["0,123,456"],
+        ["12B", "14"], ["", "1"], [".", "1"], ["9" * LONGEST + "9"],
     ],
 )  # fmt: skip
 def test_what_is_no_number_or_not_of_one_unit_has_no_notation(cells):
@@ -72,6 +73,8 @@ TABLES = [
     ({"a": ["-", "12%", "?", "3%"]}, {"a": [np.nan, 12, np.nan, 3]}),
     ({"a": ["$3", *["$5"] * 19, "free"]}, {"a": [3, *[5] * 19, np.nan]}),
     ({"a": ["1,234", 950, None]}, {"a": [1234, 950, np.nan]}),
+    ({"a": ["$56.7M", "$300K", "-", "$1.5B"]}, {"a": [56.7e6, 3e5, np.nan, 1.5e9]}),
+    ({"a": ["Unknown", "1990", "n.a.", "2001"]}, {"a": [np.nan, 1990, np.nan, 2001]}),
     ({"a": ["NaN", "1.5", "#DIV/0!", "2"]}, {"a": [np.nan, 1.5, np.nan, 2]}),
 ]  # fmt: skip
 
@@ -95,13 +98,16 @@ def test_columns_of_two_readings_are_named():
             "weight": ["2 kg", "500 g", "2 kg", "500 g"],
             "born": ["05/04/2024", "06/04/2024", "07/05/2024", "07/05/2024"],
             "code": ["12A", "red", "12A", "red"],
+            "test": ["2013FAIL", "2012PASS", "2013FAIL", "2012PASS"],
+            "shown": ["1/11/99", "1/12/99", "2/3/00", "2/3/00"],
             "x": [1, 2, 3, 4],
         }
     )
-    people, weight, born = encoder.remarks_
+    people, weight, born, shown = encoder.remarks_
     assert "'people' are not written in one way ('2.5' and '1,5')" in people
     assert "'weight' are not written in one way ('2 kg' and '500 g'), so that they are read as words" in weight
     assert "'born' is not used, because its dates may be %d/%m/%Y or %m/%d/%Y" in born
+    assert "'shown' is not used as dates, because its years have two digits" in shown
 
 
 def test_new_rows_are_read_as_the_training_rows():
@@ -138,6 +144,12 @@ def test_a_hostile_cell_takes_no_time():
 
 def test_every_numeral_is_read_as_itself():
     assert {numeral: notations_of([numeral])[0] for numeral in NUMERALS} == {numeral: numeral for numeral in NUMERALS}
+
+
+def test_lines_above_a_header_are_named(tmp_path):
+    (tmp_path / "rows.csv").write_text("# made by an archive\n#\nlabel,x\na,1\n")
+    with pytest.raises(DataError, match="remove the lines above the header that begin with #"):
+        open_dataset(tmp_path / "rows.csv")
 
 
 def test_examples():

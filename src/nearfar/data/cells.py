@@ -20,7 +20,10 @@ MISSING = (
 )
 """What programs write for a missing cell, besides NaN."""
 DASHES = ("-", "--", "---", "\u2013", "\u2014", "?", ".", "..", "...")
-"""What people write for a missing cell in a column of numbers or dates; elsewhere, such as + and -, it is a word."""
+DASHES += ("unknown", "missing", "na", "n.a.", "n/a", "nan", "not available", "no data", "undefined", "tbd", "tba")
+"""What people write, in any case, for a missing cell in a column of numbers or dates; elsewhere, it is a word."""
+SHORT_YEARS = ("%d/%m/%y", "%m/%d/%y", "%d.%m.%y", "%y/%m/%d")
+"""Dates that do not say their century."""
 LOGICAL = {"true": 1.0, "false": 0.0, "nan": np.nan}
 ISO = "ISO"
 FORMATS_OF_DATES = (ISO, "%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y")
@@ -74,8 +77,8 @@ def is_empty(cell: Any) -> bool:
 
 
 def is_dash(cell: Any) -> bool:
-    """Return whether a cell is how people write a missing number or date."""
-    return isinstance(cell, str) and cell.strip() in DASHES
+    """Return whether a cell stands for a missing number or date."""
+    return isinstance(cell, str) and cell.strip().lower() in DASHES
 
 
 def numbers_in(column: Sequence[Any] | NDArray[Any]) -> NDArray[np.float64] | None:
@@ -162,6 +165,18 @@ def readings_of_dates(column: Sequence[Any] | NDArray[Any]) -> list[str]:
     if len(formats) > 1 and set(days_in(column, formats[0])) == set(days_in(column, formats[1])):
         return formats[:1]
     return formats[:2]
+
+
+def have_short_years(column: Sequence[Any] | NDArray[Any]) -> bool:
+    """Return whether the cells of a column are dates without their century.
+
+    >>> have_short_years(["12/15/00", "1/31/99"]), have_short_years(["12/15/2000"])
+    (True, False)
+    """
+    texts = {cell for cell in column if isinstance(cell, str)}
+    if not texts or len(texts) < len(set(map(str, column))):
+        return False
+    return any(all(_days(text, written) == _days(text, written) for text in texts) for written in SHORT_YEARS)
 
 
 def _are_hashable(column: Sequence[Any] | NDArray[Any]) -> bool:

@@ -31,7 +31,10 @@ SPACES = " '\u2019\u00a0\u2009\u202f"  # also the apostrophe of Switzerland, and
 MINUS = "-\u2212"
 MONEY = "$\u00a2-\u00a5\u20a0-\u20cf"  # cent to yen, and the block of signs of currencies
 CODES = "USD|EUR|GBP|CHF|JPY|CNY|INR|CAD|AUD|NZD|SEK|NOK|DKK|PLN|CZK|HUF|BRL|MXN|ZAR|KRW|TRY|SGD|HKD"
+TIMES = {"k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9, "bn": 1e9}
+"""What an amount of money before these letters is multiplied by, such as in $5M beside $300K."""
 LONGEST = 40  # characters of a number with its unit
+LONGEST_GLUED = 3  # letters of a unit right behind a number: 12km, but not 2013FAIL
 MOST_WAYS = 6  # in which a column of numbers is written; codes such as 12A and 7C have more
 MOST_UNREAD = 0.05  # largest share of words such as "unknown" in a column of numbers
 PARTS = re.compile(
@@ -64,6 +67,7 @@ class Written(NamedTuple):
     before: str
     digits: str
     after: str
+    times: float = 1.0
 
     @property
     def unit(self) -> str:
@@ -77,7 +81,7 @@ class Written(NamedTuple):
         if numeral in DECIMAL:
             decimal = DECIMAL[numeral]
             kept = (sign for sign in self.digits if sign not in f"{SPACES},." or sign == decimal)
-            number = float("".join(kept).replace(",", "."))
+            number = self.times * float("".join(kept).replace(",", "."))
         else:
             number = sum(float(part) / 60**k for k, part in enumerate(self.digits.split(":")))
         return -number if self.negative else number
@@ -94,13 +98,18 @@ def parts_of(cell: str) -> Written | None:
     """Return the parts of a cell; None if it is no number with or without a unit.
 
     >>> parts_of("-12.5 kg")
-    Written(negative=True, before='', digits='12.5', after='kg')
+    Written(negative=True, before='', digits='12.5', after='kg', times=1.0)
     """
     found = PARTS.fullmatch(cell.strip()) if len(cell) <= LONGEST else None
     if found is None or (found["sign"] and found["inner"]) or not any(map(str.isdigit, found["digits"])):
         return None
+    after = found["after"].strip()
+    if after.isalpha() and len(after) > LONGEST_GLUED and cell.strip().endswith(found["digits"] + after):
+        return None
     negative = (found["sign"] or found["inner"] or "+") in MINUS
-    return Written(negative, found["before"], found["digits"], found["after"].strip())
+    if found["before"] and after in TIMES:  # a house has the number 12B
+        return Written(negative, found["before"], found["digits"], "", TIMES[after])
+    return Written(negative, found["before"], found["digits"], after)
 
 
 def numeral_of(notation: str) -> tuple[str, str]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...quoting import count_of, quoted
-from ..cells import Cells, numbers_in, readings_of_dates
+from ..cells import Cells, have_short_years, numbers_in, readings_of_dates
 from ..dataset import Dataset, Task, some
 from ..written_numbers import notations_in_table, telling, two_ways
 
@@ -101,6 +101,8 @@ def remarks_on_readings(columns: Mapping[str, NDArray[Any]]) -> Iterator[str]:
         elif len(days) > 1:
             shown = " or ".join(days)
             yield f"The column {quoted(name)} is not used, because its dates may be {shown}{REWRITE}."
+        elif not days and name not in notations and have_short_years(cells):
+            yield f"The column {quoted(name)} is not used as dates, because its years have two digits{REWRITE}."
         elif not days and name not in notations and (ways := two_ways(cells)):
             one, other = map(quoted, ways)
             yield (

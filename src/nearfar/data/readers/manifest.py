@@ -32,6 +32,7 @@ from ..dataset import (
     some,
 )
 from ..decode import Box
+from ..written_numbers import readings_of, telling
 from .arrays import TOO_LARGE, as_singles
 from .crop_boxes import boxes_in
 from .files import Files, FolderFiles
@@ -509,7 +510,7 @@ def _without_levels(table: Table, labels: Sequence[Any]) -> Table:
         if name in NO_FEATURES or isinstance(cells, np.ndarray) or not all(isinstance(cell, str) for cell in cells):
             continue
         above = set(zip(classes, cells, strict=True))
-        if len(set(cells)) < len(above) == len(set(classes)) and numbers_in(cells) is None:
+        if len(set(cells)) < len(above) == len(set(classes)) and not readings_of(telling(as_cells(cells))):
             levels.append(name)
     return {name: cells for name, cells in table.items() if name not in levels}
 

@@ -116,7 +116,10 @@ def _of_rows(path: Path, rows: list[list[str]], marks: str) -> dict[str, Sequenc
     for number, row in enumerate(rows[1:], start=1):
         if len(row) != len(header):
             count = f"{len(row)} value{'' if len(row) == 1 else 's'} for {len(header)} columns"
-            raise DataError(f"{path}: row {number} after the header has {count}: {shorten(','.join(row), PATH)}")
+            advice = "; remove the lines above the header that begin with #" if header[0].startswith("#") else ""
+            raise DataError(
+                f"{path}: row {number} after the header has {count}{advice}: {shorten(','.join(row), PATH)}"
+            )
     table: dict[str, Sequence[Any]] = {}
     images = any(name.lower() in ("path", "file_name") for name in header)
     for i, name in enumerate(header):
