@@ -19,11 +19,11 @@ MISSING = (
     *FAILED,
 )
 """What programs write for a missing cell, besides NaN."""
-DASHES = ("-", "--", "---", "\u2013", "\u2014", "?", ".", "..", "...")
-DASHES += ("unknown", "missing", "na", "n.a.", "n/a", "nan", "not available", "no data", "undefined", "tbd", "tba")
+UNKNOWN = ("unknown", "missing", "na", "n.a.", "n/a", "nan", "not available", "no data", "undefined", "tbd", "tba")
+DASHES = ("-", "--", "---", "\u2013", "\u2014", "?", ".", "..", "...", *UNKNOWN)
 """What people write, in any case, for a missing cell in a column of numbers or dates; elsewhere, it is a word."""
 SHORT_YEARS = ("%d/%m/%y", "%m/%d/%y", "%d.%m.%y", "%y/%m/%d")
-"""Dates that do not say their century."""
+"""Dates without their century."""
 LOGICAL = {"true": 1.0, "false": 0.0, "nan": np.nan}
 ISO = "ISO"
 FORMATS_OF_DATES = (ISO, "%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y")
@@ -77,7 +77,7 @@ def is_empty(cell: Any) -> bool:
 
 
 def is_dash(cell: Any) -> bool:
-    """Return whether a cell stands for a missing number or date."""
+    """Return whether a cell is how people write a missing number or date."""
     return isinstance(cell, str) and cell.strip().lower() in DASHES
 
 

@@ -313,7 +313,7 @@ def evaluate_run(
 
 
 class Baselines(NamedTuple):
-    """Scores with which those of a run are compared; `why_not_frozen` says why features have none."""
+    """Scores with which those of a run are compared; `why_not_frozen` states why features have none."""
 
     raw: Scores | None
     without_metric: Scores | None
