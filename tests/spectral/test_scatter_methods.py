@@ -11,6 +11,7 @@ from scipy.linalg import inv, sqrtm
 from scipy.spatial.distance import pdist
 from sklearn.covariance import LedoitWolf
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.feature_selection import f_classif
 from sklearn.neighbors import KNeighborsClassifier
 
 import nearfar
@@ -58,18 +59,33 @@ def metric(learner, X=X, y=Y, **told):
     ],
 )
 def test_the_prior_of_auto_is_a_share_of_the_identity(kind, settings, told):
-    groups = told.get("chunklets", np.array([0, 0, 0, 1, 1]) if "pairs" in told else Y)
-    freedom = np.sum(groups >= 0) - len(np.unique(groups[groups >= 0]))
+    groups = told.get("chunklets", np.r_[0, 0, 0, 1, 1, 2:57] if "pairs" in told else Y)
+    known = groups >= 0  # rows without a chunklet do not count
+    freedom = known.sum() - len(np.unique(groups[known]))
     share = 0.3 * 4 / (0.3 * 4 + freedom)
-    used = X[:12] if "chunklets" in told else X  # rows without a chunklet do not count
-    Z = X / used.std(axis=0)
-    a, b = (
-        distances(
-            (kind(shrinkage=s, **settings).fit(Z, **told) if told else kind(shrinkage=s, **settings).fit(Z, Y)), Z
-        )
-        for s in ("auto", share)
-    )
+    if kind is nearfar.LFDA:  # it weighs columns only where rows are few
+        Z = X / X.std(axis=0)
+    else:
+        Z = X * weights_of_columns(X[known], groups[known])
+    found, expected = kind(**settings), kind(shrinkage=share, **settings)
+    if told:
+        found.fit(X, **told)
+        expected.fit(Z, **told)
+    else:
+        found.fit(X, Y)
+        expected.fit(Z, Y)
+    a = distances(found, X)
+    b = distances(expected, Z)
     assert_allclose(a / a[0], b / b[0], rtol=1e-5)
+
+
+def weights_of_columns(X, groups):
+    """What columns are multiplied by before "auto" adds a multiple of the identity, from F of a test of variance."""
+    n = np.bincount(groups)
+    m = (n.sum() - (n**2).sum() / n.sum()) / (len(n) - 1)
+    F = f_classif(X, groups)[0]
+    r = np.where(F > 1, (F - 1) / (F + m - 1) * (1 - 1 / F), 0)
+    return np.sqrt(np.maximum(r, 0.02 * r.max())) / X.std(axis=0)
 
 
 def few_pairs(m=60, seed=1):
@@ -849,7 +865,7 @@ def test_fisher_in_the_span_equals_the_whole_space(on_singular):
         span = FisherMetric(on_singular=on_singular).fit(WIDE, WIDE_Y)
     assert_allclose(span.eigenvalues_, whole.attributes["eigenvalues"], rtol=1e-8)
     assert_allclose(distances(span, WIDE), pdist(WIDE @ whole.x.T), rtol=1e-7)
-    even = WIDE / WIDE.std(axis=0)
+    even = WIDE * weights_of_columns(WIDE, WIDE_Y)
     S, D = scatter.pair_scatters(even, LabelPairs(WIDE_Y)).mean()
     span = nearfar.FisherMetric(on_singular=on_singular).fit(WIDE, WIDE_Y)
     whole = fisher.fisher(mahalanobis.regularized(S, "auto", 40 - len(np.unique(WIDE_Y))), D, on_singular=on_singular)

@@ -15,8 +15,9 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 from .. import settings
 from ..fit_warnings import nameless, warn
 from ..labels import as_array
-from ..numerics import checks, device_arrays, psd, scatter
-from ..numerics.constraints import Pairs
+from ..numerics import checks, device_arrays, mahalanobis, psd, scatter
+from ..numerics.class_sums import ClassMoments
+from ..numerics.constraints import Pairs, groups
 from ..numerics.optimize import Report, Solution
 from ..numerics.types import AnyArray, Array, Ints
 from ..quoting import count_of
@@ -208,7 +209,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
 
     @property
     def _in_deviations(self) -> bool:
-        """Whether columns are divided by their standard deviation, so that a prior does not depend on their units."""
+        """Whether columns are divided by units of their own, so that a prior does not depend on those of the user."""
         return False
 
     def _prepared(self, supervised: Supervised) -> Workspace:
@@ -436,6 +437,31 @@ def nonzero(deviations: Array, means: Array) -> Array:
     return np.where(deviations > least, deviations, 1.0)
 
 
+def codes_of(known: Any, n: int) -> Ints:
+    """Return the group (n,) of each row: its class or chunklet, or the rows that similar pairs connect; -1 for none."""
+    if isinstance(known, Pairs):
+        return groups(known, n)
+    codes = np.asarray(getattr(known, "labels", known))
+    return codes.argmax(axis=1) if codes.ndim == 2 else codes  # of memberships, the largest
+
+
+def shares_of_rows(Z: Array, codes: Ints) -> Array:
+    """Return `mahalanobis.class_shares` (d,) of standardized rows (n, d) of these groups."""
+    codes = np.unique(codes, return_inverse=True)[1]
+    sizes = np.bincount(codes)
+    Z = Z - Z.mean(axis=0)
+    means = scatter.class_means(Z, codes)
+    within = np.sum((Z - means[codes]) ** 2, axis=0)
+    return mahalanobis.class_shares(sizes, within, sizes @ means**2)
+
+
+def shares_of_sums(sums: ClassMoments, deviations: Array) -> Array:
+    """Return `shares_of_rows` from the sums over the groups of rows, which are not standardized."""
+    within = np.diag(sums.within) / deviations**2
+    means = (sums.mean - sums.center) / deviations
+    return mahalanobis.class_shares(sums.count, within, sums.count @ means**2)
+
+
 class Mahalanobis(MetricLearner):
     """Base class of learners of a linear metric: d(a, b) = |L (a - b)| with L = `components_` of shape (k, d).
 
@@ -448,16 +474,27 @@ class Mahalanobis(MetricLearner):
     _center = True
     _span: Any = False
 
+    def _weighs_columns(self, n: int, d: int) -> bool:
+        """Whether n rows of d columns, divided by their deviations, are weighted by what the class means explain."""
+        return True
+
+    def _units_of_sums(self, sums: ClassMoments) -> Array:
+        """Return what columns are divided by (d,), as for rows, from the sums over their groups."""
+        units = nonzero(np.sqrt(np.maximum(np.diag(sums.total), 0.0) / sums.n), sums.center)
+        if self._weighs_columns(int(sums.n), len(units)):
+            units = units / np.sqrt(shares_of_sums(sums, units))
+        return units
+
     def _prepared(self, supervised: Supervised) -> Workspace:
         if not (self._has_units and self._in_deviations):
             return super()._prepared(supervised)
-        counted = supervised.X
-        codes = getattr(supervised.known[0], "labels", supervised.known[0])
-        if isinstance(codes, np.ndarray) and codes.shape == (len(counted),):
-            counted = counted[codes >= 0]  # rows without a label do not count
-        counted = np.asarray(counted, dtype=np.float64)
+        codes = codes_of(supervised.known[0], len(supervised.X))
+        X = np.asarray(supervised.X, dtype=np.float64)
+        counted, codes = scatter.known(X, codes)  # rows without a label do not count
         units = nonzero(counted.std(axis=0), counted.mean(axis=0))
-        work = self._workspace(supervised.X / units, supervised.order)
+        if self._weighs_columns(*counted.shape):
+            units = units / np.sqrt(shares_of_rows(counted / units, codes))
+        work = self._workspace(X / units, supervised.order)
         last = self._last_components()
         if last is not None:
             last = in_coordinates(last * units, work.basis)

@@ -33,7 +33,7 @@ from ..numerics.optimize import Solution
 from ..numerics.types import AnyArray, Array, Ints
 from . import dask_collections
 from .base import FromChunklets, FromLabels, FromPairs
-from .mahalanobis import Mahalanobis, MetricLearner, Self, Workspace, in_coordinates, nonzero
+from .mahalanobis import Mahalanobis, MetricLearner, Self, Workspace, in_coordinates
 from .validation import error_context, mark_training_rows, with_signature_hint
 
 WRITTEN_OUT_VALUES = 1 << 16
@@ -309,7 +309,7 @@ class FromSums(MetricLearner):
         last = self._last_components()
         units = None
         if self._has_units and self._in_deviations:
-            units = nonzero(np.sqrt(np.maximum(np.diag(sums.total), 0.0) / sums.n), sums.center)
+            units = self._units_of_sums(sums)
             sums = sums.divided(units)
             rows = rows.divided(units)
             last = None if last is None else last * units

@@ -8,9 +8,10 @@ import numpy as np
 
 from ..fit_warnings import warn
 from . import psd
-from .types import AnyArray, Array
+from .types import AnyArray, Array, Ints
 
 PRIOR_ROWS = 0.3  # rows for each feature that the scaled identity counts as, for the shrinkage "auto"
+LEAST_SHARE = 0.02  # of the largest `class_shares`, which the others have at least
 
 
 def covariance(X: AnyArray, assume_centered: bool = False) -> Array:
@@ -63,6 +64,39 @@ def regularized(C: Array, shrinkage: float | str, freedom: float, features: int 
 def prior_share(d: int, freedom: float) -> float:
     """Return the share of the scaled identity in d features that "auto" stands for: 0.3 d / (0.3 d + freedom)."""
     return PRIOR_ROWS * d / (PRIOR_ROWS * d + max(freedom, 1.0))
+
+
+def class_shares(sizes: Array | Ints, within: Array, between: Array) -> Array:
+    """Return the share of the variance of each standardized column (d,) that the classes explain beyond chance.
+
+    With B and W the mean squares between and within c classes of n rows, it is the intraclass correlation of a row,
+    times the reliability of a class mean:
+
+        r = (B - W) / (B + (m - 1) W) (1 - W / B),   m = (n - sum_c n_c^2 / n) / (c - 1)
+
+    No share is below `LEAST_SHARE` of the largest, and all are 1 if no column tells the classes apart.
+
+    Parameters
+    ----------
+    sizes : ndarray of shape (c,)
+        Number of rows of each class.
+    within, between : ndarray of shape (d,)
+        Sums of squares of each column within and between classes, n together; 0 together for a constant column.
+    """
+    n = float(np.sum(sizes))
+    c = len(sizes)
+    if c < 2 or n <= c:
+        return np.ones(len(within))
+    W = within / (n - c)
+    B = between / (c - 1)
+    m = (n - float(np.sum(np.square(sizes))) / n) / (c - 1)
+    tells = (B > W) & (within + between > n / 2)  # rounding of a constant column tells nothing
+    W, B = W[tells], B[tells]
+    r = np.zeros(len(within))
+    r[tells] = (B - W) / (B + (m - 1) * W) * (1 - W / B)
+    if r.max() == 0:
+        return np.ones(len(within))
+    return np.maximum(r, LEAST_SHARE * r.max())
 
 
 def ledoit_wolf(X: Array, S: Array, freedom: int | None = None, features: int | None = None) -> float:

@@ -45,8 +45,9 @@ class DCA(ChunkletSums):
     shrinkage : float or "auto"
         Share of the scaled identity that is mixed into C_w, in [0, 1], because few rows or many features make its
         inverse uncertain. "auto" adds 0.3 tr(C_w) / (n - c) to its diagonal for n rows of c chunklets, as if the
-        identity had been seen in 0.3 rows for each feature. Columns are first divided by their standard deviation, so
-        that their units do not matter. The paper uses none: 0.
+        identity had been seen in 0.3 rows for each feature. Columns are first divided by their standard deviation, and
+        multiplied by the root of the share of their variance that the chunklets explain: their units do not matter, and
+        columns of noise do not become loud. The paper uses none: 0.
     on_singular : {"shrink", "raise"}
         How to treat a within-chunklet covariance that is still singular: add a small value to its diagonal and
         warn, or raise a ValueError.

@@ -76,7 +76,8 @@ class FisherMetric(PairSums):
         Share of the scaled identity that "scatter" mixes into the similar scatter S, in [0, 1], because few rows or
         many features make its inverse uncertain. "auto" adds 0.3 tr(S) / (n - c) to its diagonal for n rows of c
         classes, or of c groups that similar pairs connect, as if the identity had been seen in 0.3 rows for each
-        feature. Columns are first divided by their standard deviation, so that their units do not matter. The paper
+        feature. Columns are first divided by their standard deviation, and multiplied by the root of the share of their
+        variance that the classes explain: their units do not matter, and columns of noise do not become loud. The paper
         uses none: 0.
     on_singular : {"shrink", "pinv", "raise"}
         How "scatter" treats a similar scatter that is still singular: add a small value to its diagonal and warn,

@@ -15,7 +15,6 @@ import numpy as np
 
 from ... import settings
 from ...estimators.base import FromLabels, Mahalanobis, Workspace
-from ...estimators.mahalanobis import nonzero
 from ...estimators.validation import error_context
 from ...neighbors import by_class
 from ...numerics import checks, class_sums, device_arrays, mahalanobis, psd, scatter
@@ -197,8 +196,9 @@ class LFDA(FromLabels, Mahalanobis):
         Share of the scaled identity that is mixed into S_w, in [0, 1], because few rows or many features make its
         inverse uncertain. "auto" adds 0.3 tr(S_w) / (n - c) to its diagonal for n rows of c classes, as if the identity
         had been seen in 0.3 rows for each feature. Columns are first divided by their standard deviation, so that their
-        units do not matter; not so with "orthonormalized", whose directions are orthonormal in the units of X. The
-        paper uses none: 0.
+        units do not matter, and if there are no more rows than columns, multiplied by the root of the share of their
+        variance that the classes explain. Not so with "orthonormalized", whose directions are orthonormal in the units
+        of X. The paper uses none: 0.
 
     Attributes
     ----------
@@ -238,6 +238,9 @@ class LFDA(FromLabels, Mahalanobis):
     def _in_deviations(self) -> bool:
         return self.shrinkage == "auto" and self.embedding_type != "orthonormalized"
 
+    def _weighs_columns(self, n: int, d: int) -> bool:
+        return n <= d  # with more rows, a class may have several clusters, which its mean does not show
+
     def _fit(self: Self, X: Any, y: Any = None, **given: Any) -> Self:
         if not device_arrays.is_device_array(X):
             return super()._fit(X, y, **given)
@@ -260,7 +263,7 @@ class LFDA(FromLabels, Mahalanobis):
         sums = class_sums.class_sums(X, labels, classes=int(labels.max()) + 1, per_class=False)
         units = None
         if self._has_units and self._in_deviations:
-            units = nonzero(np.sqrt(np.diag(sums.total) / sums.n), sums.center)
+            units = self._units_of_sums(sums)
             sums = sums.divided(units)
             X = device_arrays.in_type(X, device_arrays.widest(X)) / device_arrays.on_device_of(X, units)
         S_w, S_b = device_scatters(X, labels, sums, self.n_neighbors)

@@ -121,9 +121,10 @@ class RCA(ChunkletSums):
     shrinkage : float, "auto" or "lw"
         Share of the scaled identity that is mixed into C, in [0, 1], because few rows or many features make its inverse
         uncertain. "auto" adds 0.3 tr(C) / (n - c) to its diagonal for n rows of c chunklets, as if the identity had
-        been seen in 0.3 rows for each feature. Columns are first divided by their standard deviation, so that their
-        units do not matter, unless `pca` is given. "lw" uses the share that Ledoit and Wolf estimate. The paper uses
-        none: 0.
+        been seen in 0.3 rows for each feature. Columns are first divided by their standard deviation, and multiplied by
+        the root of the share of their variance that the chunklets explain: their units do not matter, and columns of
+        noise do not become loud, unless `pca` is given. "lw" uses the share that Ledoit and Wolf estimate. The paper
+        uses none: 0.
     on_singular : {"shrink", "raise"}
         How to treat a C that is still singular: add a small value to its diagonal and warn, or raise a
         ValueError that states the rank.
