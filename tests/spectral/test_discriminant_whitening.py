@@ -9,6 +9,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import nearfar
 from nearfar import DiscriminantWhitening
+from nearfar.data import Dataset
 from nearfar.evaluation import evaluate
 from nearfar.numerics.whitening import (
     CANDIDATES,
@@ -169,7 +170,7 @@ def test_a_file_keeps_the_mean(tmp_path):
 def test_standardized_columns_are_taken_back_into_mean_and_components():
     X, y = data()
     learner, plain = DiscriminantWhitening(), DiscriminantWhitening()
-    fit_standardized(learner, X, y)
+    fit_standardized(learner, X, Dataset.from_array("rows", X, y))
     Z = (X - X.mean(axis=0)) / X.std(axis=0)
     assert_allclose(learner.transform(X), plain.fit(Z, y).transform(Z), atol=1e-9)
     with pytest.raises(ValueError, match="is not a linear learner"):

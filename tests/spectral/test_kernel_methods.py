@@ -18,6 +18,7 @@ from nearfar import (
     KernelStiefelSPDMetric,
     LaplacianRegularizedKernel,
 )
+from nearfar.estimators.mahalanobis import shares_of_rows
 from nearfar.neighbors import graphs
 from nearfar.numerics import kernels, scatter
 from nearfar.numerics.constraints import LabelPairs
@@ -242,9 +243,15 @@ def test_lle_default_count_of_directions():
 # ---- S23
 
 
+def in_units(X, y):
+    """Rows in the units of learners with `shrinkage="auto"`."""
+    Z = X / X.std(axis=0)
+    return Z * np.sqrt(shares_of_rows(Z, y))
+
+
 @pytest.mark.parametrize("solver", ["gevd", "hoi"])
 def test_dca_with_a_linear_kernel_is_dca(solver):
-    even = X / X.std(axis=0)  # DCA divides by these deviations where its shrinkage is "auto", and a kernel does not
+    even = in_units(X, Y)  # by which DCA divides where its shrinkage is "auto", and a kernel does not
     for shrinkage in (0.0, 0.2, "auto"):
         linear = fit(nearfar.DCA(solver=solver, shrinkage=shrinkage), even, Y)
         learner = fit(KernelDCA(solver=solver, shrinkage=shrinkage, kernel="linear"), even, Y)
@@ -273,8 +280,9 @@ def test_fisher_with_a_linear_kernel_is_fisher():
         learner = fit(KernelFisherMetric(p, constraint="orthonormal", kernel="linear"), X, Y)
         assert_allclose(learner.eigenvalues_, linear.eigenvalues_, rtol=1e-10)
         same(distances(learner, X), distances(linear, X))
-        within = fit(KernelFisherMetric(p, kernel="linear"), X / X.std(axis=0), Y)
-        same(distances(within, X / X.std(axis=0)), distances(fit(nearfar.FisherMetric(n_components=p), X, Y), X))
+        even = in_units(X, Y)
+        within = fit(KernelFisherMetric(p, kernel="linear"), even, Y)
+        same(distances(within, even), distances(fit(nearfar.FisherMetric(n_components=p), X, Y), X))
 
 
 def test_fisher_whitens_a_singular_scatter_as_told():

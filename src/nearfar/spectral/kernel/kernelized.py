@@ -30,6 +30,7 @@ ROUTED = (
     *TUPLES,
     "conflicts",
     "distances",
+    "groups",
     "target_pairs",
     "target_distances",
     "chunklets",
