@@ -91,7 +91,8 @@ def class_shares(sizes: Array | Ints, within: Array, between: Array) -> Array:
     B = between / (c - 1)
     m = (n - float(np.sum(np.square(sizes))) / n) / (c - 1)
     tells = (B > W) & (within + between > n / 2)  # rounding of a constant column tells nothing
-    W, B = W[tells], B[tells]
+    W = W[tells]
+    B = B[tells]
     r = np.zeros(len(within))
     r[tells] = (B - W) / (B + (m - 1) * W) * (1 - W / B)
     if r.max() == 0:

@@ -295,7 +295,7 @@ def spread_groups(labels: Ints, groups: Ints, n_folds: int, rng: np.random.Gener
 
     The largest groups come first, each into the fold that has the fewest rows of its classes, then of all rows.
     """
-    _, groups = np.unique(groups, return_inverse=True)
+    groups = np.unique(groups, return_inverse=True)[1]
     held = np.zeros((int(groups.max()) + 1, int(labels.max()) + 1))  # rows of each class in each group
     np.add.at(held, (groups, labels), 1)
     order = rng.permutation(len(held))
