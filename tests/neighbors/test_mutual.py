@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from sklearn.metrics import silhouette_score
 
-from nearfar.neighbors.mutual import mutual_pairs, propose_groups
+from nearfar.neighbors.mutual import mean_silhouette, mutual_pairs, propose_groups
 from nearfar.neighbors.nearest import nearest
 from nearfar.numerics.distances import DISTANCES, pair_distances
 
@@ -75,12 +76,38 @@ def test_any_number_of_copies_is_one_group_whatever_the_distance():
     assert propose_groups(np.ones((3, 2)), distance="cosine").numbers.tolist() == [0, 0, 0]
 
 
+@pytest.mark.parametrize(("classes", "each"), [(100, 2), (60, 3), (12, 10), (6, 25)])
+def test_groups_are_as_large_as_the_classes_are(classes, each):
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(classes), each)
+    rows = rng.normal(size=(classes, 16))[labels] + rng.normal(size=(len(labels), 16)) / 8
+    numbers = propose_groups(rows).numbers
+    together = (numbers[:, None] == numbers) & (numbers[:, None] >= 0)
+    same = labels[:, None] == labels
+    assert (together & same).sum() > 0.95 * together.sum()
+    assert (together & same).sum() > 0.8 * same.sum()
+
+
+def test_the_silhouette_is_that_of_scikit_learn():
+    rows, labels = drawn()
+    expected = silhouette_score(pair_squares(rows), labels, metric="precomputed")
+    assert mean_silhouette(rows, np.ones(len(rows)), labels) == pytest.approx(expected)
+    copied = np.arange(len(rows)) % 3 + 1
+    repeated = np.repeat(rows, copied, axis=0)
+    expected = silhouette_score(pair_squares(repeated), np.repeat(labels, copied), metric="precomputed")
+    assert mean_silhouette(rows, copied, labels) == pytest.approx(expected)
+
+
+def pair_squares(rows):
+    return np.square(rows[:, None] - rows).sum(axis=2)
+
+
 def test_mutual_pairs_are_each_others_neighbors():
     rows, _ = drawn(30)
     near = nearest(rows, rows, 4, exclude_self=True)[1]
     expected = [(i, j) for i in range(30) for j in range(i + 1, 30) if j in near[i] and i in near[j]]
-    pairs = mutual_pairs(rows, 4, "euclidean")
-    assert sorted(zip(pairs.i.tolist(), pairs.j.tolist(), strict=True)) == expected
+    i, j = mutual_pairs(near)
+    assert sorted(zip(i.tolist(), j.tolist(), strict=True)) == expected
 
 
 def test_bad_limits_are_refused():

@@ -101,7 +101,7 @@ def groups(
     ----------
     within
         Largest mean distance of two groups that are merged: larger values make larger groups. By default, the median
-        distance of an item to its tenth nearest.
+        distance of an item to its first, second, third, fifth or tenth nearest, whichever makes the clearest groups.
     most
         Largest number of items in a group.
     k

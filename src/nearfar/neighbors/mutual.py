@@ -8,10 +8,18 @@ mean squared distance of their members (average linkage):
 
 so that a chain of near pairs does not join what is far apart on average, as connected components do. Mutual neighbors
 bound the work: there are at most n k / 2 pairs, and no n x n table.
+
+The distance up to which groups are merged is the one of a few candidates whose groups have the largest silhouette. A
+row with the mean squared distance a to the others of its group, and b to the nearest other group, has
+
+    s = (b - a) / max(a, b),    s = 0 for a row alone
+
+so that copies of items form small groups, and classes large ones.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,18 +29,16 @@ from ..numerics.types import AnyArray, Array, Bools, Ints
 from .blocks import originals
 from .nearest import nearest
 
-TYPICAL_RANK = 10
-"""Neighbor whose median distance is the default limit: a class of ten items is not split, and few larger ones merge."""
+MUTUAL = 10
+"""Nearest rows among which mutual neighbors are."""
+
+RANKS = (1, 2, 3, 5, 10, 20, 50)
+"""Neighbors whose median distances are candidates of the default limit."""
+
+JUDGED = 1000
+"""Rows whose silhouettes are computed."""
 
 MERGED_CELLS = 1 << 22  # numbers of group sums that are gathered at a time
-
-
-class MutualPairs(NamedTuple):
-    """Pairs i < j of mutual neighbors (p,), and the limit: the median distance of a row to its last neighbor."""
-
-    i: Ints
-    j: Ints
-    typical: float
 
 
 class ProposedGroups(NamedTuple):
@@ -60,8 +66,9 @@ def propose_groups(
     rows : array-like of shape (n, d)
         Rows.
     within : float, optional
-        Largest mean distance of two groups that are merged. By default, the median distance of a row to its tenth
-        nearest: larger values make larger groups.
+        Largest mean distance of two groups that are merged: larger values make larger groups. By default, of the
+        median distances of a row to its first, second, third, fifth, tenth, 20th and 50th nearest and the geometric
+        means of neighboring ones, the distance whose groups have the largest mean silhouette, over at most 1,000 rows.
     most : int, optional
         Largest number of rows in a group.
     distance : {"euclidean", "sqeuclidean", "cosine"}
@@ -91,14 +98,25 @@ def propose_groups(
     # equal rows are one group from the start: the k nearest of one of many copies would be some of the others only
     distinct, place, copies = np.unique(originals(given), return_inverse=True, return_counts=True)
     x = given[distinct]
-    limit = within or 0.0
-    numbers = np.arange(len(x))
-    if len(x) > 1:
-        pairs = mutual_pairs(x, min(TYPICAL_RANK, len(x) - 1), distance)
-        limit = pairs.typical if within is None else float(within)
-        points = unit_rows(x) if distance == "cosine" else x - x.mean(axis=0, dtype=np.float64)
-        numbers = merged(points, copies, pairs, squared(limit, distance), most or len(given))
-    return ProposedGroups(by_size(numbers[place]), limit)
+    if len(x) == 1:
+        return ProposedGroups(by_size(place), within or 0.0)
+    distances, near = nearest(x, x, min(RANKS[-1], len(x) - 1), distance=distance, exclude_self=True)
+    pairs = mutual_pairs(near[:, :MUTUAL])
+    points = unit_rows(x) if distance == "cosine" else x - x.mean(axis=0, dtype=np.float64)
+    limits = candidates_of(np.median(distances, axis=0)) if within is None else [float(within)]
+    found = [merged(points, copies, pairs, squared(limit, distance), most or len(given)) for limit in limits]
+    best = int(np.argmax([mean_silhouette(points, copies, group) for group in found])) if len(found) > 1 else 0
+    return ProposedGroups(by_size(found[best][place]), limits[best])
+
+
+def candidates_of(typical: Array) -> list[float]:
+    """Return candidates of the default limit: the median distances of some ranks, and their geometric means.
+
+    Half of all pairs of copies are within the median distance of a row to its nearest; all are within the mean of this
+    distance and the next, which leads to other items.
+    """
+    medians = [float(typical[rank - 1]) for rank in RANKS if rank <= len(typical)]
+    return sorted([*medians, *(float(np.sqrt(low * high)) for low, high in pairwise(medians))])
 
 
 def squared(within: float, distance: str) -> float:
@@ -106,19 +124,18 @@ def squared(within: float, distance: str) -> float:
     return {"cosine": 2 * within, "euclidean": within * within, "sqeuclidean": within}[distance]
 
 
-def mutual_pairs(rows: AnyArray, k: int, distance: str) -> MutualPairs:
-    """Return the pairs of rows of which each is among the k nearest of the other."""
-    n = len(rows)
-    distances, near = nearest(rows, rows, k, distance=distance, exclude_self=True)
+def mutual_pairs(near: Ints) -> tuple[Ints, Ints]:
+    """Return the pairs i < j of rows of which each is among the nearest (n, k) of the other."""
+    n, k = near.shape
     ahead = np.repeat(np.arange(n), k) * n + near.ravel()
     back = near.ravel() * n + np.repeat(np.arange(n), k)
     both = ahead[np.isin(ahead, back)]
     i = both // n
     j = both % n
-    return MutualPairs(i[i < j], j[i < j], float(np.median(distances[:, -1])))
+    return i[i < j], j[i < j]
 
 
-def merged(points: AnyArray, copies: Ints, pairs: MutualPairs, limit: float, most: int) -> Ints:
+def merged(points: AnyArray, copies: Ints, pairs: tuple[Ints, Ints], limit: float, most: int) -> Ints:
     """Return the group of each point (n,), which occurs `copies` times, by average linkage in rounds."""
     n = len(points)
     group = np.arange(n)
@@ -126,8 +143,7 @@ def merged(points: AnyArray, copies: Ints, pairs: MutualPairs, limit: float, mos
     # S (n, d) and Q (n,); those of groups that were merged into others are not used
     sums = points * sizes[:, None]
     squares = row_squares(points) * sizes
-    a = pairs.i
-    b = pairs.j
+    a, b = pairs
     while len(a):
         apart = mean_squares(sums, squares, sizes, a, b)
         # sums of squares cancel, so that equal points may be a rounding error apart
@@ -147,6 +163,31 @@ def merged(points: AnyArray, copies: Ints, pairs: MutualPairs, limit: float, mos
         group = moved[group]
         a, b = distinct_pairs(moved[a], moved[b], n)
     return group
+
+
+def mean_silhouette(points: AnyArray, copies: Ints, group: Ints) -> float:
+    """Return the mean silhouette of at most 1,000 points, evenly chosen, each of which occurs `copies` times."""
+    group = np.unique(group, return_inverse=True)[1]
+    sizes = np.bincount(group, copies)
+    sums = np.zeros((len(sizes), points.shape[1]))
+    np.add.at(sums, group, points * copies[:, None])
+    squares = np.bincount(group, row_squares(points) * copies)
+    means = sums / sizes[:, None]
+    asked = np.linspace(0, len(points) - 1, min(len(points), JUDGED)).astype(np.intp)
+    total = 0.0
+    for part in np.array_split(asked, -(-len(asked) * len(sizes) // MERGED_CELLS)):
+        rows = np.arange(len(part))
+        own = group[part]
+        # mean squared distance of x to each group: |x|^2 + Q / n - 2 x . S / n
+        apart = row_squares(points[part])[:, None] + squares / sizes - 2 * points[part] @ means.T
+        a = apart[rows, own] * sizes[own] / np.maximum(sizes[own] - 1, 1)
+        apart[rows, own] = np.inf
+        b = apart.min(axis=1)
+        larger = np.maximum(a, b)
+        # with one group alone, b is infinite, and nothing is known of how far apart groups are
+        known = (sizes[own] > 1) & np.isfinite(b) & (larger > 0)
+        total += float(np.sum((b[known] - a[known]) / larger[known] * copies[part[known]]))
+    return total / float(copies[asked].sum())
 
 
 def mean_squares(sums: Array, squares: Array, sizes: Array, a: Ints, b: Ints) -> Array:
