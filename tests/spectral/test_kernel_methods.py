@@ -18,10 +18,10 @@ from nearfar import (
     KernelStiefelSPDMetric,
     LaplacianRegularizedKernel,
 )
-from nearfar.estimators.mahalanobis import shares_of_rows
 from nearfar.neighbors import graphs
 from nearfar.numerics import kernels, scatter
 from nearfar.numerics.constraints import LabelPairs
+from nearfar.numerics.mahalanobis import shares_of_rows
 from nearfar.spectral import locality
 from tests import conic
 from tests.learners import accuracy, all_pairs, data, distances, fit

@@ -215,6 +215,20 @@ def test_the_geometric_mean_is_that_of_gmml(d, t):
     assert_allclose(L.T @ L, expected.T @ expected, atol=1e-10 * np.abs(expected.T @ expected).max())
 
 
+@pytest.mark.parametrize("d", [5, 80])
+@pytest.mark.parametrize("single", [False, True])
+def test_relevant_components_are_those_of_rca(d, single):
+    rng = np.random.default_rng(0)
+    y = np.arange(60) // 6
+    if single:
+        y[0] = 10
+    X = rng.normal(size=(11, d))[y] + rng.normal(size=(60, d)) * np.geomspace(0.1, 2, d)
+    learner = nearfar.RCA().fit(X / np.linalg.norm(X, axis=1, keepdims=True), y)
+    L = fitted("rca", X, y).components
+    expected = learner.get_mahalanobis_matrix()
+    assert_allclose(L.T @ L, expected, atol=1e-9 * np.abs(expected).max())
+
+
 def test_a_form_is_chosen_where_it_helps_on_held_out_classes():
     rng = np.random.default_rng(0)
     y = np.arange(240) // 8

@@ -445,18 +445,8 @@ def codes_of(known: Any, n: int) -> Ints:
     return codes.argmax(axis=1) if codes.ndim == 2 else codes  # of memberships, the largest
 
 
-def shares_of_rows(Z: Array, codes: Ints) -> Array:
-    """Return `mahalanobis.class_shares` (d,) of standardized rows (n, d) of these groups."""
-    codes = np.unique(codes, return_inverse=True)[1]
-    sizes = np.bincount(codes)
-    Z = Z - Z.mean(axis=0)
-    means = scatter.class_means(Z, codes)
-    within = np.sum((Z - means[codes]) ** 2, axis=0)
-    return mahalanobis.class_shares(sizes, within, sizes @ means**2)
-
-
 def shares_of_sums(sums: ClassMoments, deviations: Array) -> Array:
-    """Return `shares_of_rows` from the sums over the groups of rows, which are not standardized."""
+    """Return `mahalanobis.shares_of_rows` from the sums over the groups of rows, which are not standardized."""
     within = np.diag(sums.within) / deviations**2
     means = (sums.mean - sums.center) / deviations
     return mahalanobis.class_shares(sums.count, within, sums.count @ means**2)
@@ -493,7 +483,7 @@ class Mahalanobis(MetricLearner):
         counted, codes = scatter.known(X, codes)  # rows without a label do not count
         units = nonzero(counted.std(axis=0), counted.mean(axis=0))
         if self._weighs_columns(*counted.shape):
-            units = units / np.sqrt(shares_of_rows(counted / units, codes))
+            units = units / np.sqrt(mahalanobis.shares_of_rows(counted / units, codes))
         work = self._workspace(X / units, supervised.order)
         last = self._last_components()
         if last is not None:

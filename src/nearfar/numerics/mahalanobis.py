@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..fit_warnings import warn
-from . import psd
+from . import psd, scatter
 from .types import AnyArray, Array, Ints
 
 PRIOR_ROWS = 0.3  # rows for each feature that the scaled identity counts as, for the shrinkage "auto"
@@ -98,6 +98,16 @@ def class_shares(sizes: Array | Ints, within: Array, between: Array) -> Array:
     if r.max() == 0:
         return np.ones(len(within))
     return np.maximum(r, LEAST_SHARE * r.max())
+
+
+def shares_of_rows(Z: Array, codes: Ints) -> Array:
+    """Return `class_shares` (d,) of standardized rows (n, d) of these groups."""
+    codes = np.unique(codes, return_inverse=True)[1]
+    sizes = np.bincount(codes)
+    Z = Z - Z.mean(axis=0)
+    means = scatter.class_means(Z, codes)
+    within = np.sum((Z - means[codes]) ** 2, axis=0)
+    return class_shares(sizes, within, sizes @ means**2)
 
 
 def ledoit_wolf(X: Array, S: Array, freedom: int | None = None, features: int | None = None) -> float:

@@ -4,7 +4,7 @@
 
 x are the features of a pretrained trunk, or the items themselves, whose columns may be standardized before. Which L
 helps depends on the features: on photographs a whitening within the classes, on texts a point near the whitening on the
-geodesic to the scatter between them, on tables mostly that columns have one scale.
+geodesic to the scatter between them, on tables that columns have one scale, or the inverse covariance within classes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...numerics import psd, scatter
+from ...numerics import mahalanobis, psd, scatter
 from ...numerics.constraints import LabelPairs
 from ...numerics.standard_columns import standard
 from ...numerics.types import AnyArray, Array, Ints
@@ -113,6 +113,21 @@ def _within_class_whitening(rows: RowsOfClasses) -> LinearMap:
     return LinearMap(mean=fitted.mean, components=fitted.components, columns=rows.columns)
 
 
+def _relevant_components(rows: RowsOfClasses) -> LinearMap:
+    """Fit `RCA()`: L = C^(-1/2) of the covariance within classes, with its prior, in columns of these units."""
+    mean = rows.X.mean(axis=0)
+    deviation = standard(rows.X)[1]
+    units = deviation / np.sqrt(mahalanobis.shares_of_rows((rows.X - mean) / deviation, rows.labels))
+    sizes = np.bincount(rows.labels)
+    several = sizes[sizes > 1]
+    C = scatter.within((rows.X - mean) / units, rows.labels) / several.sum()
+    if np.trace(C) > 0:
+        C = mahalanobis.regularized(C, "auto", freedom=several.sum() - len(several))
+    else:  # rows of a class do not differ: there is nothing to undo
+        C = np.eye(len(C))
+    return LinearMap(mean=mean, components=psd.power(C, -0.5) / units, columns=rows.columns)
+
+
 def _geometric_mean(t: float) -> Callable[[RowsOfClasses], LinearMap]:
     return lambda rows: LinearMap(mean=rows.X.mean(axis=0), components=rows.factors[t], columns=rows.columns)
 
@@ -144,6 +159,7 @@ OF_FEATURES: dict[str, ClosedForm] = {
     "within": ClosedForm(
         "whitened within classes", _within_class_whitening, "DiscriminantWhitening(emphasis=1, normalize=True)"
     ),
+    "rca": ClosedForm("RCA()", _relevant_components, "RCA()"),
     "gmml-0.1": ClosedForm("GMML(t=0.1)", _geometric_mean(0.1), "GMML(t=0.1)"),
     "gmml-0.3": ClosedForm("GMML(t=0.3)", _geometric_mean(0.3), "GMML(t=0.3)"),
 }
