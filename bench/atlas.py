@@ -119,7 +119,7 @@ PCA = "PCA"
 FORMS = (NONE, CENTERED, PCA, *CLOSED)
 HELD_OUT = "held out"
 """Scores of all closed forms on classes that are held out of those that learn, by which the ladder chooses."""
-ELSEWHERE = ("whitening", "whitening(emphasis=1)", "GMML(t=0.1)", "GMML(t=0.3)", "LDA")
+ELSEWHERE = ("whitening", "whitening(emphasis=1)", "GMML(t=0.1)", "GMML(t=0.3)", "RCA", "LDA")
 """Forms that are also scored on other sets, and learned from few classes and few items."""
 FEW_CLASSES = (4, 8, 16, 32)
 FEW_ITEMS = (2, 4, 8, 16)
