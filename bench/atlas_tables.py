@@ -20,7 +20,7 @@ import numpy as np
 from nearfar.evaluation.intervals import interval
 
 NONE = "none"
-LADDER = (NONE, "whitening", "whitening(emphasis=1)", "RCA", "GMML(t=0.1)", "GMML(t=0.3)")
+LADDER = (NONE, "whitening", "whitening(emphasis=1)", "GMML(t=0.1)", "GMML(t=0.3)")
 """The closed forms from which the ladder chooses."""
 FIRST_HALF = {"CLINC150", "groceries", "Omniglot", "letter", "digits"}
 """Sets on which a rule is chosen that is judged on the others, and the reverse."""

@@ -159,22 +159,23 @@ OF_FEATURES: dict[str, ClosedForm] = {
     "within": ClosedForm(
         "whitened within classes", _within_class_whitening, "DiscriminantWhitening(emphasis=1, normalize=True)"
     ),
-    "rca": ClosedForm("RCA()", _relevant_components, "RCA()"),
     "gmml-0.1": ClosedForm("GMML(t=0.1)", _geometric_mean(0.1), "GMML(t=0.1)"),
     "gmml-0.3": ClosedForm("GMML(t=0.3)", _geometric_mean(0.3), "GMML(t=0.3)"),
 }
 """Forms for features, whose dimensions have one unit."""
+OF_ROWS = OF_FEATURES | {"rca": ClosedForm("RCA()", _relevant_components, "RCA()")}
+"""Forms for rows of a table, which are often many for each column."""
 STANDARDIZED = "standardized"
-FORMS: dict[str, ClosedForm] = OF_FEATURES | {
+FORMS: dict[str, ClosedForm] = OF_ROWS | {
     STANDARDIZED if name == "none" else f"{STANDARDIZED}-{name}": ClosedForm(
         STANDARDIZED if name == "none" else f"{STANDARDIZED}, {form.title}",
         form.fit,
         form.learner,
         standardized=True,
     )
-    for name, form in OF_FEATURES.items()
+    for name, form in OF_ROWS.items()
 }
-"""All forms. Those that standardize are for rows of a table, whose columns may have different units."""
+"""All forms. Those that standardize are for rows of a table, too, whose columns may have different units."""
 
 
 @dataclass(frozen=True)
