@@ -177,26 +177,18 @@ def thing(name: str, place: np.ndarray, size: float, angle: float, color: np.nda
     return mpl.patches.Ellipse(place, 1.5 * size, tall, angle=angle, color=color)
 
 
-RUNGS = {
-    "raw pixels": 0.055,
-    "frozen features": 0.265,
-    "these, whitened": 0.366,
-    "a linear layer on them": 0.374,
-    "all weights, one epoch": 0.468,
-}
-"""MAP@R on unseen classes, of the table in `photos.md`."""
-
-
 def rungs() -> Figure:
     """What each rung on a pretrained network is worth."""
     figure = Figure(figsize=(7.2, 2.2), layout="constrained")
     axes = figure.subplots()
-    for row, score in enumerate(RUNGS.values()):
-        axes.barh(-row, score, color=COLORS[0], height=0.7)
-        axes.text(score + 0.01, -row, f"{score:.2f}", va="center")
-    axes.set_yticks([-row for row in range(len(RUNGS))], list(RUNGS))
+    rows = rows_of("rungs")
+    for place, row in enumerate(rows):
+        score = float(row["MAP@R"])
+        axes.barh(-place, score, color=COLORS[0], height=0.7)
+        axes.text(score + 0.01, -place, f"{score:.2f}", va="center")
+    axes.set_yticks([-place for place in range(len(rows))], [row["rung"] for row in rows])
     axes.tick_params(colors=GRAY)
-    axes.set_xlabel("MAP@R on unseen classes")
+    axes.set_xlabel("MAP@R on held-out classes")
     axes.spines[["top", "right"]].set_visible(False)
     axes.patch.set_alpha(0.0)
     return figure
