@@ -86,6 +86,25 @@ def test_the_page_outlines_what_matches(here, capsys, monkeypatch):
         assert page.count("data:image") == 4 + outlined  # the query once more, for all of its neighbors
 
 
+def test_the_server_finds_what_the_command_finds(here, capsys, monkeypatch):
+    testclient = pytest.importorskip("starlette.testclient")
+    pytest.importorskip("uvicorn")
+    from nearfar.serve import open_app
+
+    code, _, err = run(capsys, monkeypatch, "index", "model", "photos", "-o", "photos.index", "--overwrite")
+    assert code == 0, err
+    client = testclient.TestClient(open_app("photos.index"), base_url="http://127.0.0.1:8000")
+    assert client.get("/api/about").json()["places"]
+    with nearfar.index.open("photos.index") as store:
+        found = nearfar.index.search(store, "query.png", k=4, rerank="places(first=6)")
+    answer = client.post("/api/search?k=4&rerank=places(first=6)", content=Path("query.png").read_bytes())
+    neighbors = answer.json()["neighbors"]
+    np.testing.assert_allclose([one["distance"] for one in neighbors], found.hits.distances[0], atol=1e-5)
+    for one, name, position in zip(neighbors, found.hits.names[0], found.hits.positions[0], strict=True):
+        assert (one["name"], one["places"]["of"]) == (name, 16)
+        assert one["places"]["matching"] == len(found.matched.of_hits[0, int(position)].query)
+
+
 def test_the_patches_of_a_vision_transformer_are_places(here, transformers):
     options = "hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32"
     trunk = f"transformers:vit({options}, image_size=32, patch_size=8)"

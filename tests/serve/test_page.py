@@ -194,6 +194,67 @@ def test_no_box_for_words_is_shown_where_the_model_takes_none(build, browser):
         assert browser.run("document.querySelector('#ask-text').offsetHeight") == 0
 
 
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
+def test_parts_that_match_are_outlined_in_the_query_and_in_the_items(app_of, browser, width, dark):
+    def wait_for_cards(outlines):
+        browser.wait_for(f"document.querySelectorAll('.card .outline').length === {outlines}")
+        assert browser.run(WIDE) <= 0
+
+    with running(app_of()) as port:
+        browser.open(f"http://127.0.0.1:{port}/", width, 900, dark)
+        browser.wait_for("document.querySelectorAll('.card').length === 12")
+        browser.run(DROP.replace("red/3.png", "photos/03.png"))
+        browser.wait_for("document.querySelector('#heading').textContent === '12 nearest'")
+        wait_for_cards(0)
+        browser.run("document.querySelector('#places').focus()")
+        browser.press(" ", 32, " ")
+        wait_for_cards(24)  # the query, and what was found
+        picture(browser, f"places-{width}")
+        first = "document.querySelector('.card')"
+        assert browser.run(f"{first}.title") == "photos/03.png"
+        assert "16 of 16 places match" in browser.run(f"{first}.textContent")
+        told = browser.run(f"[...{first}.querySelectorAll('img')].map((image) => image.alt)")
+        seen = "matches from 17% to 83% of the width and 0% to 100% of the height"  # the central square
+        assert told == [f"Query: {seen}", f"Item: {seen}"]
+        # outlines lie on their pictures, and the first is the border of the square
+        shape = f"{first}.querySelector('.outline .line').getBBox()"
+        assert browser.run(f"[{shape}.x, {shape}.y, {shape}.width, {shape}.height].map(Math.round)") == [8, 0, 32, 32]
+        rects = "[...%s].map((one) => JSON.stringify(one.getBoundingClientRect()))"
+        of_pictures, of_outlines = (
+            browser.run(rects % f"document.querySelectorAll('.card {kind}')") for kind in ("img", ".outline")
+        )
+        assert of_pictures == of_outlines
+
+        browser.run(f"{first}.focus()")
+        browser.press("Enter", 13, "\r")
+        browser.wait_for("document.querySelectorAll('#item .outline').length === 2")
+        assert browser.run(WIDE) <= 0
+        picture(browser, f"places-item-{width}")
+        browser.press("Escape", 27)
+        browser.run("document.querySelector('#words').value = 's3'")
+        browser.run("document.querySelector('#settings').requestSubmit()")
+        browser.wait_for("document.querySelector('#message').textContent.startsWith('Words do not work with Compare')")
+        browser.run("document.querySelector('#words').value = ''")
+        browser.run("document.querySelector('#settings').requestSubmit()")
+        wait_for_cards(24)
+        browser.run("document.querySelector('.card').click()")
+        browser.run("document.querySelector('#item-neighbors').click()")
+        wait_for_cards(22)  # without the item itself
+        browser.run("document.querySelector('#places').focus()")
+        browser.press(" ", 32, " ")
+        browser.wait_for("document.querySelector('#heading').textContent === '11 nearest'")
+        wait_for_cards(0)
+        assert not browser.complaints()
+
+
+def test_no_box_to_compare_is_shown_where_the_model_has_no_places(build, browser):
+    with running(build()) as port:
+        browser.open(f"http://127.0.0.1:{port}/", 1280, 900)
+        browser.wait_for("document.querySelectorAll('.card').length === 24")
+        for part in ("#places-field", "#places-hint"):
+            assert browser.run(f"document.querySelector('{part}').offsetHeight") == 0
+
+
 @pytest.mark.parametrize("width", [1280, 390])
 def test_items_are_found_by_the_words_of_their_columns(build, browser, width):
     def submit(words, group=""):

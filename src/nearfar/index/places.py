@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,6 +12,7 @@ import numpy as np
 from ..data import Dataset
 from ..io.uris import shown
 from ..models import Model
+from ..numerics.types import AnyArray, Array, Ints
 from .paths import pictures_of
 from .records import Hits
 from .stores import Store
@@ -62,55 +63,138 @@ def ranked_by_places(
     DataError
         If the image of a hit is gone.
     """
-    from ..evaluation import local_scores, matched_places, rerank_by_places  # for start-up time
-
-    if store.distance != "cosine":
-        raise ValueError(f"rerank: places needs distance='cosine', got {store.distance!r}")
+    check_places(store, model, items.kind)
     network: Any = model
-    if items.kind != "image" or model is None or "layer" not in signature(model.embed).parameters:
-        raise ValueError(f"rerank: places needs images as queries and a network that embeds them, got {items.kind}s")
     gallery = _images_of(store, hits)
     distances = np.full((len(items), min(k, hits.positions.shape[1])), np.inf)
     positions = np.full(distances.shape, -1)
     matches: dict[tuple[int, int], PlaceMatches] = {}
     for start in range(0, len(items), QUERIES_OF_A_BLOCK):
         asked = np.arange(start, min(start + QUERIES_OF_A_BLOCK, len(items)))
-        at = hits.positions[asked]
-        there = at >= 0
-        known, numbers = np.unique(at[there], return_inverse=True)
+        of_block = Hits(hits.records, hits.distances[asked], hits.positions[asked])
+        known = positions_in(of_block)
         if len(known) == 0:
             continue
-        candidates = np.zeros(at.shape, np.intp)
-        candidates[there] = numbers
-        of_queries = _places(network, items.subset(asked))
-        of_items = _places(network, gallery.subset(known))
-        local = local_scores(of_queries, of_items, candidates, tolerance=how.tolerance)
-        similarities = np.where(there, 1 - hits.distances[asked], BEHIND)
-        found = rerank_by_places(similarities, local, np.arange(at.size).reshape(at.shape), k=k, weight=how.weight)
-        positions[asked] = at.ravel()[found.indices]
-        distances[asked] = np.where(positions[asked] >= 0, found.distances, np.inf)
-        for of_query, query in zip(of_queries, asked, strict=True):
-            for position in positions[query][positions[query] >= 0]:
-                item = of_items[np.searchsorted(known, position)]
-                matches[int(query), int(position)] = matched_places(of_query, item, tolerance=how.tolerance)
+        of_queries = described(network, items.subset(asked))
+        of_items = described(network, gallery.subset(known))
+        found, matched = ranked_by_descriptors(of_block, k, how, of_queries, of_items)
+        distances[asked] = found.distances
+        positions[asked] = found.positions
+        matches |= {(start + query, position): pair for (query, position), pair in matched.items()}
     return Hits(hits.records, distances, positions), Matched(matches, network.seen_part)
 
 
-def _places(network: Any, images: Dataset) -> Any:
+def check_places(store: Store, model: Model | None, kind: str = "image") -> None:
+    """Raise a ValueError if queries of this kind cannot be compared with the items of an index place by place."""
+    if store.distance != "cosine":
+        raise ValueError(f"rerank: places needs distance='cosine', got {store.distance!r}")
+    if kind != "image":
+        raise ValueError(f"rerank: places needs images as queries and a network that embeds them, got {kind}s")
+    if model is None or "image" not in model.takes or "layer" not in signature(model.embed).parameters:
+        raise ValueError("rerank: places needs a network that embeds images, and the model of the index is none")
+
+
+def described(network: Any, images: Dataset) -> AnyArray:
+    """Return the descriptors (n, h, w, c) of images; raise a ValueError if the network has none."""
     try:
-        return network.embed(images, layer="places")
+        found: AnyArray = network.embed(images, layer="places")
     except NotImplementedError as error:
         raise ValueError(f"rerank: places: {error}") from error
+    return found
+
+
+def positions_in(hits: Hits) -> Ints:
+    """Return the positions of all items among hits, each once and in order, (m,)."""
+    found: Ints = np.unique(hits.positions[hits.positions >= 0])
+    return found
+
+
+def ranked_by_descriptors(
+    hits: Hits, k: int, how: Places, of_queries: AnyArray, of_items: AnyArray
+) -> tuple[Hits, dict[tuple[int, int], PlaceMatches]]:
+    """Return the k nearest of the hits of each query by their cosine and their places, and which places match.
+
+    Parameters
+    ----------
+    hits : Hits
+        The first hits, with cosine distances.
+    k : int
+        Number of neighbors of each query.
+    how : Places
+        Settings.
+    of_queries : ndarray of shape (n, h, w, c)
+        Descriptors of the queries.
+    of_items : ndarray of shape (m, h, w, c)
+        Descriptors of the items at `positions_in(hits)`.
+
+    Returns
+    -------
+    Hits
+        The k nearest.
+    dict
+        Matches by the number of the query and the position of its neighbor.
+    """
+    from ..evaluation import local_scores, matched_places, rerank_by_places  # for start-up time
+
+    at = hits.positions
+    there = at >= 0
+    known = positions_in(hits)
+    candidates = np.zeros(at.shape, np.intp)
+    candidates[there] = np.searchsorted(known, at[there])
+    local = local_scores(of_queries, of_items, candidates, tolerance=how.tolerance)
+    similarities = np.where(there, 1 - hits.distances, BEHIND)
+    found = rerank_by_places(similarities, local, np.arange(at.size).reshape(at.shape), k=k, weight=how.weight)
+    positions = at.ravel()[found.indices]
+    distances = np.where(positions >= 0, found.distances, np.inf)
+    matches = {}
+    for query, (of_query, of_hits) in enumerate(zip(of_queries, positions, strict=True)):
+        for position in of_hits[of_hits >= 0]:
+            item = of_items[np.searchsorted(known, position)]
+            matches[query, int(position)] = matched_places(of_query, item, tolerance=how.tolerance)
+    return Hits(hits.records, distances, positions), matches
+
+
+def relative_boxes(places: Ints, shape: tuple[int, int], seen: Sequence[float], size: tuple[int, int]) -> Array:
+    """Return where places are in an image: left, top, right and bottom as shares of its width and height, (m, 4).
+
+    Parameters
+    ----------
+    places : ndarray of int, shape (m, 2)
+        Row and column of each place.
+    shape : (int, int)
+        Number of rows and columns.
+    seen : sequence of four floats
+        The part of the image that the places cover: left, top, right and bottom, in pixels.
+    size : (int, int)
+        Width and height of the image in pixels.
+
+    Examples
+    --------
+    >>> relative_boxes(np.array([[0, 1]]), (2, 2), (10, 0, 30, 20), (40, 20)).tolist()  # of its central square
+    [[0.5, 0.0, 0.75, 0.5]]
+    """
+    left, top, right, bottom = seen
+    h, w = shape
+    width, height = size
+    x = np.linspace(left, right, w + 1) / width
+    y = np.linspace(top, bottom, h + 1) / height
+    row, column = places.T
+    return np.clip(np.stack([x[column], y[row], x[column + 1], y[row + 1]], axis=1), 0, 1)
+
+
+def images_named(names: Sequence[str], read: Callable[[int], AnyArray], name: str) -> Dataset:
+    """Return images without classes, such as items of an index."""
+    return Dataset(
+        name=name,
+        labels=np.zeros(len(names), np.int64),
+        classes=("",),
+        kind="image",
+        read=read,
+        names=tuple(names),
+    )
 
 
 def _images_of(store: Store, hits: Hits) -> Dataset:
     """Return the items of an index as images, which are read from where the index was made."""
     names = hits.records.names.tolist()
-    return Dataset(
-        name=shown(store.uri),
-        labels=np.zeros(len(names), np.int64),
-        classes=("",),
-        kind="image",
-        read=pictures_of(names, store.about, Path(store.uri)),
-        names=tuple(names),
-    )
+    return images_named(names, pictures_of(names, store.about, Path(store.uri)), shown(store.uri))

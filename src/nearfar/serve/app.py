@@ -8,6 +8,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from collections.abc import Collection as Hosts
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from math import isfinite, nan
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from ..data import Dataset
+from ..index.places import places_in
 from ..index.records import Hits, Records
 from ..index.stores import Store
 from ..index.words import search_fused, words_hits
@@ -31,12 +34,22 @@ from .answers import JSON, Answer, as_json, as_response, in_thread
 from .batches import Batches
 from .bodies import LARGEST, Body, EmbeddingInput, Names, NewItem, NewItems, Vectors, image_in, read_body
 from .collection import Collection, Served, one_item, plain_items, plain_neighbors
+from .comparing import Compared, Comparisons
 from .decodings import Decodings, StoppingError
 from .guard import COOKIE, LIMITS, LOOPBACK, Guard, Limits, error_response
 from .marks import WrongLabels
 from .metrics import Metrics
 from .openapi import specification
-from .parameters import MAX_NAME, MAX_NEIGHBORS, SearchQuery, check_parameters, name_in, number_in, stored_threshold
+from .parameters import (
+    MAX_NAME,
+    MAX_NEIGHBORS,
+    RERANK,
+    SearchQuery,
+    check_parameters,
+    name_in,
+    number_in,
+    stored_threshold,
+)
 from .writing import as_openai, embedded_texts, new_records, way_of
 
 STATIC = Path(__file__).parent / "static"
@@ -99,6 +112,7 @@ def make_app(
     )
     app.state.stop = api.decodings.stop  # called when the server begins to stop
     app.state.searches = api.searches
+    app.state.comparisons = api.comparisons
     return app
 
 
@@ -115,6 +129,7 @@ class Api:
         self.token = token
         self.writes = writes
         self.decodings = Decodings(limits.upload_pixels)
+        self.comparisons = Comparisons(collection, self.decodings, limits.rerank_seconds)
         self.waiting = 0  # bytes of the bodies in memory
         self.embedding = 0  # requests that embed, or wait for their turn
         self.network = asyncio.Lock()  # who waits for the model takes no thread from searches
@@ -203,18 +218,21 @@ class Api:
                 "rows": "row" in self.collection.takes,
                 "searches_words": store.searches_words,
                 "pictures": self.collection.has_pictures(),
+                "places": self.collection.has_places(),
                 "upload_bytes": self.limits.upload_bytes,
             }
 
         return Answer(await in_thread(read))
 
     async def search(self, request: Request) -> Response:
-        query = SearchQuery.of(request)
+        query = SearchQuery.of(request, RERANK)
         kind = media_type(request)
         if kind.startswith("multipart/"):
             raise HTTPException(415, "expected the file itself as the body (curl --data-binary @query.jpg), got a form")
         if kind == JSON:
             return await self._search_numbers(request, query)
+        if query.rerank:
+            await in_thread(lambda: self.collection.check_places(self.collection.served()))  # before the upload
         async with self._body(request, self.limits.upload_bytes) as data:
             if not data:
                 raise HTTPException(400, "the body is empty; expected an image or a sound")
@@ -224,10 +242,16 @@ class Api:
                     raise HTTPException(400, "the connection was closed before the image was decoded")
                 served = await in_thread(self.collection.served)
                 rows = await in_thread(lambda: self.collection.embedded_image(served, data))
+            if query.rerank:
+                asked = self.collection.uploaded(data)
+                found = await self._compared(request, served, rows, asked, query, query.k, pixels=pixels)
+                return await self._as_compared(served, lambda: found)
         return await self._nearest(lambda _: rows, query, served)
 
     async def _search_numbers(self, request: Request, query: SearchQuery) -> Response:
         """Search by an embedding, or by the numbers that the model embeds."""
+        if query.rerank:
+            raise HTTPException(400, "rerank: places needs an image as the query, got numbers; send one as the body")
         body = await self._json(request, self.limits.vector_bytes)
         key = next((name for name in ("vector", "row") if name in body), "")
         numbers: Any = body.get(key)
@@ -385,20 +409,67 @@ class Api:
         return hits
 
     async def neighbors(self, request: Request) -> Response:
-        query = SearchQuery.of(request, "name")
+        query = SearchQuery.of(request, "name", RERANK)
         name = name_in(request)
         if query.words:
             raise HTTPException(400, "words: does not work with the neighbors of an item; search by its embedding")
+
+        def of_item(item: Records, hits: Hits) -> Hits:
+            """Return the neighbors of the item among hits, without the item itself and its group."""
+            values = item.column(query.group_by).tolist() if query.group_by else []
+            return hits.without_self([name], query.k, column=query.group_by, values=values)
 
         def read() -> dict[str, Any]:
             store = self.collection.store()
             item = one_item(store, name)
             hits = store.search(item.embeddings, query.k + 1, where=query.where, group_by=query.group_by)
-            values = item.column(query.group_by).tolist() if query.group_by else []
-            hits = hits.without_self([name], query.k, column=query.group_by, values=values)
-            return self._plain_hits(store, hits, query.threshold(store))
+            return self._plain_hits(store, of_item(item, hits), query.threshold(store))
 
-        return Answer(await in_thread(read))
+        if not query.rerank:
+            return Answer(await in_thread(read))
+        served = await in_thread(self.collection.served)
+        item = await in_thread(lambda: one_item(served.store, name))
+        await in_thread(lambda: self.collection.check_places(served))
+        asked = self.collection.pictures(served, [name])
+        found = await self._compared(request, served, item.embeddings, asked, query, query.k + 1)
+        return await self._as_compared(served, lambda: found._replace(hits=of_item(item, found.hits)))
+
+    async def _compared(
+        self,
+        request: Request,
+        served: Served,
+        rows: AnyArray,
+        asked: Dataset,
+        query: SearchQuery,
+        k: int,
+        *,
+        pixels: int = 0,
+    ) -> Compared:
+        """Search for the first hits of an image, whose embedding has shape (1, d), and compare them with it."""
+        how = places_in(query.rerank)
+        assert how is not None
+
+        def search() -> Hits:
+            return self._found(served, checked_query(served.store, rows), replace(query, k=max(k, how.first)))
+
+        hits = await in_thread(search)
+        async with self._embedding():
+            return await self.comparisons.ranked(
+                served, hits, k, how, asked, pixels=pixels, left=request.is_disconnected
+            )
+
+    async def _as_compared(self, served: Served, found: Callable[[], Compared]) -> Response:
+        """Answer with the neighbors of an image and where they match it, which may be thousands of places."""
+
+        def body() -> bytes:
+            compared = found()
+            plain = self._plain_hits(served.store, compared.hits, threshold=None)  # one of other distances
+            positions = compared.hits.positions[0]
+            for neighbor, position in zip(plain["neighbors"], positions[positions >= 0].tolist(), strict=True):
+                neighbor["places"] = compared.places[position]
+            return as_json(plain)
+
+        return Response(await in_thread(body), media_type=JSON)
 
     async def items(self, request: Request) -> Response:
         check_parameters(request.query_params, "where", "class", "offset", "limit")

@@ -23,7 +23,7 @@ from ..data.decode import ImageReader, guess_channels, read_small
 from ..data.readers.media import FileKind
 from ..data.readers.texts import text_items
 from ..data.sounds import SoundReader, seconds_of
-from ..index import Hits, QueryAdapter, Records, Store, open_store
+from ..index import Hits, QueryAdapter, Records, Store, open_store, places
 from ..index.collection_file import graph_of
 from ..index.index_lock import index_lock
 from ..index.searching import first_dims
@@ -57,6 +57,19 @@ class NotAnImageError(ValueError):
 
 class TooManyPixelsError(ValueError):
     """The uploaded image has too many pixels."""
+
+
+class UnreadableError(ValueError):
+    """The picture of an item is gone, damaged, or outside of the folder of the index.
+
+    Parameters
+    ----------
+    name : str
+        The item.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"rerank: the picture of {quoted(name)} cannot be read; leave out rerank")
 
 
 class OtherModelError(RuntimeError):
@@ -111,6 +124,35 @@ class Uploaded:
         return self.data
 
 
+class MeasuredReader:
+    """Reads the pictures of items, and keeps their sizes: width and height of each item that was read.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Names of the items.
+    read : callable
+        Function from i to item i.
+    """
+
+    def __init__(self, names: Sequence[str], read: Callable[[int], AnyArray]) -> None:
+        self.names = names
+        self.read = read
+        self.sizes: dict[int, tuple[int, int]] = {}
+
+    def __call__(self, i: int) -> AnyArray:
+        """Item i; raise an UnreadableError if it has no picture that can be read."""
+        try:
+            pixels = self.read(i)
+        except (ValueError, OSError) as error:
+            raise UnreadableError(self.names[i]) from error
+        if pixels.ndim != 3:
+            raise UnreadableError(self.names[i])
+        height, width = pixels.shape[:2]
+        self.sizes[i] = width, height
+        return pixels
+
+
 class Collection:
     """An index that is searched by many threads while other processes may change it.
 
@@ -154,6 +196,7 @@ class Collection:
         self._looked = time.monotonic()
         self._classes: dict[tuple[int, int], dict[str, int]] = {}
         self._pictured: dict[int, bool] = {}
+        self._placed: dict[tuple[int, int], bool] = {}
 
     @property
     def name(self) -> str:
@@ -222,6 +265,7 @@ class Collection:
             return
         self._classes = {}
         self._pictured = {}
+        self._placed = {}
 
     def check_image(self, data: bytes, max_pixels: int) -> int:
         """Return the number of pixels of an upload, or of samples of a sound; only its header is decoded.
@@ -245,19 +289,22 @@ class Collection:
         ------
         NotAnImageError, OtherModelError
         """
+        try:
+            return self.embedded(served, self.uploaded(data), prompt=prompt)
+        except BadItemError as error:
+            raise NotAnImageError(str(error)) from error
+
+    def uploaded(self, data: bytes) -> Dataset:
+        """Return an uploaded image or sound as an item."""
         files = Uploaded(data)
         kind: FileKind = "sound" if "sound" in self.takes else "image"
         if kind == "sound":
             reader: Any = SoundReader(files, (UPLOAD,))
         else:
             reader = ImageReader(files, (UPLOAD,), guess_channels(files, (UPLOAD,)))
-        items = Dataset(
+        return Dataset(
             name=UPLOAD, labels=np.zeros(1, np.int64), classes=("",), kind=kind, read=reader, names=(UPLOAD,)
         )
-        try:
-            return self.embedded(served, items, prompt=prompt)
-        except BadItemError as error:
-            raise NotAnImageError(str(error)) from error
 
     def embedded_text(self, served: Served, text: str) -> AnyArray:
         """Embed a text, (1, d)."""
@@ -312,11 +359,53 @@ class Collection:
         store = self.store()
         known = self._pictured.get(id(store))
         if known is None:
-            # a search reads few items, and a column reads all, which takes long from a server
-            some = store.search(np.ones((1, store.dimensions)), TRIED_PICTURES).names[0].tolist()
-            known = any(self.picture(name, 16) is not None for name in some)
+            known = any(self.picture(name, 16) is not None for name in some_names(store))
             self._pictured = {id(store): known}
         return known
+
+    def has_places(self) -> bool:
+        """Return whether hits can be compared with an image place by place, from the picture of an item."""
+        served = self.served()
+        key = id(served.store), id(served.model)
+        known = self._placed.get(key)
+        if known is None:
+            known = self.has_pictures() and self._describes_pictures(served)
+            self._placed = {key: known}
+        return known
+
+    def _describes_pictures(self, served: Served) -> bool:
+        try:
+            self.check_places(served)
+            names = [name for name in some_names(served.store) if self.picture(name, 16) is not None]
+            self.described(served, self.pictures(served, names[:1]))
+        except (ValueError, OSError, RuntimeError):  # the last also from a network, which takes no such image
+            return False
+        return True
+
+    def check_places(self, served: Served) -> None:
+        """Raise an error if hits cannot be compared with an image place by place.
+
+        Raises
+        ------
+        ValueError
+            If the index has another distance or no pictures, or its model no places of images.
+        OtherModelError
+            If the index was made again with another model.
+        """
+        places.check_places(served.store, served.model)
+        if self.read_pictures is None:
+            raise ValueError("rerank: places needs the pictures of the items, and this index has none")
+        served.check_model()
+
+    def pictures(self, served: Served, names: Sequence[str]) -> Dataset:
+        """Return items of an index as images."""
+        assert self.read_pictures is not None
+        return places.images_named(names, MeasuredReader(names, self.read_pictures(names, served.store.about)), UPLOAD)
+
+    def described(self, served: Served, images: Dataset) -> AnyArray:
+        """Return the descriptors (n, h, w, c) of the places of images."""
+        with self._network_lock:
+            return places.described(served.model, images)
 
     def classes(self) -> dict[str, int]:
         """Return the number of items of each class, sorted by name."""
@@ -334,6 +423,13 @@ class Collection:
         if is_folder(self.path):
             return [stamp_of(self.path / "collection.json")]
         return [stamp_of(self.path), stamp_of(graph_of(self.path))]
+
+
+def some_names(store: Store) -> list[str]:
+    """Return the names of a few items."""
+    # a search reads few items, and a column reads all, which takes long from a server
+    hits = store.search(np.ones((1, store.dimensions)), TRIED_PICTURES)
+    return hits.names[0][: hits.counts[0]].tolist()
 
 
 def stamp_of(file: Path) -> tuple[int, int, int]:

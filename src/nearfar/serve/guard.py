@@ -63,6 +63,7 @@ class Limits:
     vector_bytes : maximum number of bytes of a JSON body with a vector or a row
     waiting_bytes : maximum number of bytes of all bodies that are in memory at a time
     embeddings : maximum number of requests that wait for the model; further ones get status 429
+    rerank_seconds : maximum time to compare the first hits with an image, waiting included
     """
 
     upload_bytes: int = 20_000_000
@@ -72,6 +73,7 @@ class Limits:
     vector_bytes: int = 200_000  # 8,192 numbers with all of their digits
     waiting_bytes: int = 200_000_000
     embeddings: int = 64
+    rerank_seconds: float = 30.0
 
 
 LIMITS = Limits()

@@ -7,6 +7,7 @@ from typing import Any
 from .. import __version__
 from .bodies import BODIES, schema_of
 from .guard import Limits
+from .parameters import MAX_COMPARED
 
 ITEM: dict[str, Any] = {
     "type": "object",
@@ -27,9 +28,23 @@ NEIGHBOR: dict[str, Any] = {
             "properties": {
                 "distance": {"type": ["number", "null"], "description": "Null if only words were searched."},
                 "match": {"type": "boolean", "description": "Whether it is within the threshold."},
+                "places": {"$ref": "#/components/schemas/Places"},
             },
         },
     ]
+}
+SIDES = {"type": "array", "items": {"type": "number", "minimum": 0, "maximum": 1}, "minItems": 4, "maxItems": 4}
+BOXES = {"type": "array", "items": SIDES}
+PLACES: dict[str, Any] = {
+    "type": "object",
+    "description": "Where an item matches the image of the query, with rerank=places.",
+    "required": ["matching", "of", "query", "item"],
+    "properties": {
+        "matching": {"type": "integer", "description": "Number of places that match."},
+        "of": {"type": "integer", "description": "Number of all places of an image."},
+        "query": {**BOXES, "description": "Left, top, right and bottom of each, in shares of width and height."},
+        "item": {**BOXES, "description": "The same in the picture of the item, in the same order."},
+    },
 }
 FOUND: dict[str, Any] = {
     "type": "object",
@@ -41,6 +56,7 @@ FOUND: dict[str, Any] = {
     },
 }
 ERROR: dict[str, Any] = {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}}
+SCHEMAS = {"Item": ITEM, "Neighbor": NEIGHBOR, "Places": PLACES, "Found": FOUND, "Error": ERROR}
 
 NUMBERS = {"type": "array", "items": {"type": "number"}, "minItems": 1}
 VECTOR = {"type": "object", "required": ["vector"], "properties": {"vector": NUMBERS}, "additionalProperties": False}
@@ -59,6 +75,12 @@ def specification(limits: Limits, *, bearer: bool, writes: bool = False) -> dict
         query("group_by", {"type": "string"}, "Only the nearest item for each value of this column."),
         query("words", {"type": "string"}, "Rank together with items that have these words (rank fusion)."),
     ]
+    rerank = query(
+        "rerank",
+        {"type": "string"},
+        f"places, or places(first=20): compare the first hits, up to {MAX_COMPARED}, with the image part by part. "
+        "Distances are then those of this method. /api/about tells whether the index can do it (places).",
+    )
     offset = query("offset", {"type": "integer", "minimum": 0, "default": 0}, "How many to skip; `next` of a page.")
     name = query("name", {"type": "string"}, "The name of an item.", required=True)
     words = query("words", {"type": "string"}, "Such as red shoe*.", required=True)
@@ -71,7 +93,7 @@ def specification(limits: Limits, *, bearer: bool, writes: bool = False) -> dict
                 f"Find the items nearest to an image, up to {megabytes} MB and {pixels} million pixels, as the body, "
                 "to an embedding (vector), or to numbers that the model embeds (row).",
                 hits,
-                parameters=options,
+                parameters=[*options, rerank],
                 body={"image/*": {"schema": IMAGE}, "application/json": {"schema": {"oneOf": [VECTOR, ROW]}}},
             )
         },
@@ -109,7 +131,7 @@ def specification(limits: Limits, *, bearer: bool, writes: bool = False) -> dict
             "get": operation(
                 "Find the items nearest to an item, without the item itself. With group_by, also without its group.",
                 hits,
-                parameters=[name, *options[:-1]],
+                parameters=[name, *options[:-1], rerank],
             )
         },
         "/api/items": {
@@ -182,7 +204,7 @@ def specification(limits: Limits, *, bearer: bool, writes: bool = False) -> dict
         "openapi": "3.1.0",
         "info": {"title": "nearfar serve", "version": __version__, "description": "Search an index by picture."},
         "paths": paths,
-        "components": {"schemas": {"Item": ITEM, "Neighbor": NEIGHBOR, "Found": FOUND, "Error": ERROR, **bodies}},
+        "components": {"schemas": {**SCHEMAS, **bodies}},
     }
     if bearer:
         content["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}

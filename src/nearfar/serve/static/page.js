@@ -9,6 +9,7 @@ let again = null; // the last search, repeated when a setting changes
 let farthest = 1;
 let threshold = null; // of the index, for the last search
 let opened = null; // the item that the dialog shows
+let asked = ""; // where the picture of the query of the last search is
 let latest = 0; // answers to earlier questions are dropped
 
 function make(tag, className, text) {
@@ -74,22 +75,94 @@ function picture(name, side) {
   return `/api/picture?name=${encodeURIComponent(name)}&side=${side}`;
 }
 
+function blank() {
+  return make("span", "blank", "no picture");
+}
+
+// A picture that is replaced by words if it cannot be shown.
+function framed(source) {
+  const frame = make("span", "frame");
+  const image = make("img");
+  image.loading = "lazy";
+  image.alt = "";
+  image.src = source;
+  image.addEventListener("error", () => image.replaceWith(blank()), { once: true });
+  frame.append(image);
+  return frame;
+}
+
+// The border of places that lie in one grid: a side of two of them is none of it.
+function borderOf(boxes) {
+  const sides = new Set();
+  for (const [left, top, right, bottom] of boxes) {
+    for (const side of [`M${left} ${top}H${right}`, `M${left} ${bottom}H${right}`, `M${left} ${top}V${bottom}`, `M${right} ${top}V${bottom}`]) {
+      if (!sides.delete(side)) sides.add(side);
+    }
+  }
+  return [...sides].join("");
+}
+
+function percent(share) {
+  return `${Math.round(share * 100)}%`;
+}
+
+// Where places are, in words.
+function whereAre(boxes) {
+  if (!boxes.length) return "";
+  const [left, top] = [0, 1].map((side) => Math.min(...boxes.map((box) => box[side])));
+  const [right, bottom] = [2, 3].map((side) => Math.max(...boxes.map((box) => box[side])));
+  return `: matches from ${percent(left)} to ${percent(right)} of the width and ${percent(top)} to ${percent(bottom)} of the height`;
+}
+
+function countOf(places) {
+  return `${places.matching} of ${places.of} places match`;
+}
+
+// A picture with the outlines of places, which also are in its text alternative.
+function outlined(source, boxes, alternative) {
+  const frame = framed(source);
+  const image = frame.firstChild;
+  image.alt = `${alternative}${whereAre(boxes)}`;
+  const draw = () => {
+    const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+    const [width, height] = [image.naturalWidth, image.naturalHeight];
+    const scaled = boxes.map(([left, top, right, bottom]) => [left * width, top * height, right * width, bottom * height].map((side) => side.toFixed(1)));
+    svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    svg.setAttribute("class", "outline");
+    svg.setAttribute("aria-hidden", "true");
+    for (const kind of ["edge", "line"]) {
+      const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
+      path.setAttribute("class", kind);
+      path.setAttribute("d", borderOf(scaled));
+      svg.append(path);
+    }
+    frame.append(svg);
+  };
+  image.addEventListener("load", draw, { once: true });
+  return frame;
+}
+
+// The pictures of an item: that of its own, after that of the query if they were compared.
+function picturesOf(item, side) {
+  const own = picture(item.name, side);
+  if (!item.places) return [framed(own)];
+  const found = outlined(own, item.places.item, "Item");
+  return asked ? [outlined(asked, item.places.query, "Query"), found] : [found];
+}
+
 function card(item) {
   const button = make("button", "card");
   button.type = "button";
   button.title = item.name;
-  const blank = () => make("span", "blank", "no picture");
   if (about.pictures) {
-    const image = make("img");
-    image.loading = "lazy";
-    image.alt = "";
-    image.src = picture(item.name, 240);
-    image.addEventListener("error", () => image.replaceWith(blank()), { once: true });
-    button.append(image);
+    const pair = make("span", "pair");
+    pair.append(...picturesOf(item, 240));
+    button.append(pair);
   } else button.append(blank());
   const told = make("span", "told");
   told.append(make("span", "", item.class || "—"));
   if (hasDistance(item)) told.append(make("span", "far", `distance ${short(item.distance)}`));
+  if (item.places) told.append(make("span", "far", countOf(item.places)));
   told.append(...values(item).map((value) => make("span", "value", value)));
   told.append(make("span", "name", fileName(item.name)));
   if (item.marked !== null) told.append(make("span", "wrong", item.marked ? `wrong: ${item.marked}` : "marked as wrong"));
@@ -112,6 +185,7 @@ function draw() {
   const stored = threshold !== null && Math.abs(within - threshold) <= farthest / STEPS;
   at("within-value").textContent = stored ? `${short(threshold)}, the threshold of the index` : short(within);
   at("grid").replaceChildren(...near.map(card));
+  at("grid").classList.toggle("compared", neighbors.some((one) => one.places));
   at("more").hidden = true;
   at("slider").hidden = !neighbors.some(hasDistance);
   say(headingOf(near.length, neighbors.length));
@@ -137,6 +211,14 @@ function settings() {
     if (at("group").value) throw new Error("Words do not work with Group by. Choose nothing there, or clear the words.");
     query.set("words", at("words").value.trim());
   }
+  return query;
+}
+
+// The settings of a search by a photo, whose parts may be compared.
+function settingsOfPhoto(query) {
+  if (!at("places").checked) return query;
+  if (query.has("words")) throw new Error("Words do not work with Compare part by part. Clear one of them.");
+  query.set("rerank", "places");
   return query;
 }
 
@@ -167,6 +249,7 @@ function search(question) {
   at("class").value = ""; // from now on, the settings are those of this search
   return answered(() => question(settings()), (answer) => {
     neighbors = answer.neighbors;
+    asked = at("preview").hidden ? "" : at("preview").src;
     threshold = answer.threshold;
     farthest = Math.max(answer.threshold || 0, ...neighbors.map((one) => one.distance), 1e-9) * 1.001;
     at("within").value = answer.threshold === null ? STEPS : Math.round((answer.threshold / farthest) * STEPS);
@@ -190,7 +273,7 @@ function byFile(file) {
   if (file.size > about.upload_bytes) return say(`${file.name} is larger than ${about.upload_bytes / 1e6} MB.`, true);
   at("text").value = "";
   showQuery(URL.createObjectURL(file), file.name);
-  search((query) => ask(`/api/search?${query}`, { method: "POST", body: file, headers: { "Content-Type": file.type || "application/octet-stream" } }));
+  search((query) => ask(`/api/search?${settingsOfPhoto(query)}`, { method: "POST", body: file, headers: { "Content-Type": file.type || "application/octet-stream" } }));
 }
 
 // Show what is searched for: a photo, or an item of the index.
@@ -228,6 +311,7 @@ function browse(label, offset = 0) {
     neighbors = [];
     at("slider").hidden = true; // items of a class have no distance
     const cards = answer.items.map(card);
+    at("grid").classList.remove("compared");
     if (offset) at("grid").append(...cards);
     else at("grid").replaceChildren(...cards);
     say(`${answer.total.toLocaleString("en")} ${answer.total === 1 ? "item" : "items"}${label ? ` of class ${label}` : ""}`);
@@ -241,10 +325,11 @@ function browse(label, offset = 0) {
 function show(item) {
   opened = item;
   at("item-name").textContent = item.name;
-  at("item-picture").hidden = !about.pictures;
-  if (about.pictures) at("item-picture").src = picture(item.name, 800);
+  at("item-pictures").hidden = !about.pictures;
+  if (about.pictures) at("item-pictures").replaceChildren(...picturesOf(item, 800));
   const facts = { class: item.class, ...item.columns };
   if (hasDistance(item)) facts.distance = short(item.distance);
+  if (item.places) facts.places = countOf(item.places);
   at("item-facts").replaceChildren(
     ...Object.entries(facts).flatMap(([key, value]) => [make("dt", "", key), make("dd", "", value === null ? "—" : String(value))]),
   );
@@ -262,7 +347,7 @@ function show(item) {
         return byWords(query);
       }
       query.set("name", item.name);
-      return ask(`/api/neighbors?${query}`);
+      return ask(`/api/neighbors?${settingsOfPhoto(query)}`);
     });
   };
   at("mark").onsubmit = async (event) => {
@@ -278,11 +363,11 @@ function show(item) {
   at("item").showModal();
 }
 
-let asked = 0;
+let suggestions = 0;
 async function suggest() {
-  const mine = ++asked;
+  const mine = ++suggestions;
   const answer = await ask(`/api/classes?${new URLSearchParams({ begins: at("class").value })}`).catch(() => null);
-  if (answer === null || mine !== asked) return;
+  if (answer === null || mine !== suggestions) return;
   at("classes").replaceChildren(
     ...answer.classes.map((one) => {
       const option = make("option");
@@ -324,7 +409,7 @@ function listen() {
     else if (at("class").value || again === null) browse(at("class").value.trim());
     else search(again);
   });
-  for (const id of ["k", "group"]) at(id).addEventListener("change", () => again && search(again));
+  for (const id of ["k", "group", "places"]) at(id).addEventListener("change", () => again && search(again));
   at("class").addEventListener("input", suggest);
   at("class").addEventListener("input", () => (at("words").value = "")); // a class is browsed, and words are searched
   at("within").addEventListener("input", () => neighbors.length && draw());
@@ -345,6 +430,7 @@ async function start() {
   at("words-field").hidden = !about.searches_words;
   at("ask-none").hidden = about.images || about.sounds || about.text;
   at("class-field").hidden = about.classes === 0;
+  at("places-field").hidden = at("places-hint").hidden = !about.places;
   for (const column of Object.keys(about.columns).filter((one) => one !== "name")) {
     const option = make("option", "", column === "label" ? "class" : column);
     option.value = column;
