@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.testclient import TestClient
 
 from nearfar.index import create, open_store
-from nearfar.serve.comparing import TOGETHER
+from nearfar.serve.comparing import PICTURES_OF_A_TURN
 from nearfar.serve.parameters import MAX_COMPARED
 from tests.serve.conftest import SIDE, Patches, as_bytes, drawn, embeds, mean_color
 from tests.serve.test_api import SERVERS, answer_to, running, until
@@ -201,7 +201,7 @@ def test_few_pictures_are_read_in_a_turn_and_others_come_in_between(app_of):
             thread.join(30)
     assert [answer[:12] for _, answer in answers] == [b"HTTP/1.1 200"] * 2
     sizes = [len(names) for names in network.read]
-    assert max(sizes) == TOGETHER
+    assert max(sizes) == PICTURES_OF_A_TURN
     assert sizes == [1, 4, 4, 1] * 2  # one comparison after the other
 
 

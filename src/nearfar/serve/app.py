@@ -34,7 +34,7 @@ from .answers import JSON, Answer, as_json, as_response, in_thread
 from .batches import Batches
 from .bodies import LARGEST, Body, EmbeddingInput, Names, NewItem, NewItems, Vectors, image_in, read_body
 from .collection import Collection, Served, one_item, plain_items, plain_neighbors
-from .comparing import Compared, Comparisons
+from .comparing import ComparedHits, Comparisons
 from .decodings import Decodings, StoppingError
 from .guard import COOKIE, LIMITS, LOOPBACK, Guard, Limits, error_response
 from .marks import WrongLabels
@@ -444,7 +444,7 @@ class Api:
         k: int,
         *,
         pixels: int = 0,
-    ) -> Compared:
+    ) -> ComparedHits:
         """Search for the first hits of an image, whose embedding has shape (1, d), and compare them with it."""
         how = places_in(query.rerank)
         assert how is not None
@@ -458,7 +458,7 @@ class Api:
                 served, hits, k, how, asked, pixels=pixels, left=request.is_disconnected
             )
 
-    async def _as_compared(self, served: Served, found: Callable[[], Compared]) -> Response:
+    async def _as_compared(self, served: Served, found: Callable[[], ComparedHits]) -> Response:
         """Answer with the neighbors of an image and where they match it, which may be thousands of places."""
 
         def body() -> bytes:

@@ -23,14 +23,14 @@ from .answers import in_thread
 from .collection import Collection, MeasuredReader, Served
 from .decodings import Decodings
 
-TOGETHER = 4  # pictures that are decoded and embedded in a turn, for which other requests wait
+PICTURES_OF_A_TURN = 4  # pictures that are decoded and embedded in a turn, for which other requests wait
 DIGITS = 4  # of a coordinate: a tenth of a pixel in a picture of a thousand
 
 Left = Callable[[], Awaitable[bool]]
 """Function that returns whether the client of a request has left."""
 
 
-class Compared(NamedTuple):
+class ComparedHits(NamedTuple):
     """Neighbors of one query, and where they match it.
 
     Attributes
@@ -66,7 +66,7 @@ class Comparisons:
 
     async def ranked(
         self, served: Served, hits: Hits, k: int, how: Any, asked: Dataset, *, pixels: int, left: Left
-    ) -> Compared:
+    ) -> ComparedHits:
         """Return the k nearest of the first hits of a query by their cosine and the places that match.
 
         Parameters
@@ -93,17 +93,17 @@ class Comparisons:
         """
         known = positions_in(hits)
         if len(known) == 0:
-            return Compared(hits, {})
+            return ComparedHits(hits, {})
         pictures = self._collection.pictures(served, hits.records.names[known].tolist())
         end = asyncio.get_running_loop().time() + self._seconds
         async with self._alone(end):
             of_query = await self._described(served, asked, pixels, end, left)
             parts = []
-            for start in range(0, len(known), TOGETHER):
-                part = pictures.subset(np.arange(start, min(start + TOGETHER, len(known))))
+            for start in range(0, len(known), PICTURES_OF_A_TURN):
+                part = pictures.subset(np.arange(start, min(start + PICTURES_OF_A_TURN, len(known))))
                 parts.append(await self._described(served, part, 0, end, left))
 
-            def rank() -> Compared:
+            def rank() -> ComparedHits:
                 found, matches = ranked_by_descriptors(hits, k, how, of_query, np.concatenate(parts))
                 sizes = [size_of(pictures, number) for number in range(len(known))]
                 size = size_of(asked, 0)
@@ -117,7 +117,7 @@ class Comparisons:
                         "query": boxes(matched.query, matched.shape, network.seen_part(*size), size),
                         "item": boxes(matched.item, matched.shape, network.seen_part(*of_item), of_item),
                     }
-                return Compared(found, plain)
+                return ComparedHits(found, plain)
 
             return await in_thread(rank)
 
