@@ -247,6 +247,10 @@ def test_a_picture_of_too_many_pixels_is_refused_undecoded(client, build):
 
     huge = huge[:29] + zlib.crc32(huge[12:29]).to_bytes(4, "big") + huge[33:]
     assert client.post("/api/search", content=huge).status_code == 413
+    for size in ((1, 101), (101, 1)):  # resized to 224 pixels at the shorter side, the other has 22,624
+        answer = client.post("/api/search", content=picture((1, 2, 3), size))
+        assert (answer.status_code, "up to 100 times the other" in answer.json()["error"]) == (413, True)
+    assert client.post("/api/search", content=picture((1, 2, 3), (100, 1))).status_code == 200
     cut = picture((1, 2, 3), (900, 900), "JPEG")[:1500]
     assert client.post("/api/search", content=cut).status_code == 415
     strict = TestClient(build(), base_url=BASE)

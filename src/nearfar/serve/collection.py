@@ -47,6 +47,7 @@ WRITE_WAIT = 5.0  # seconds for other processes that change the index
 LOOK_EVERY = 1.0  # seconds between checks whether the index has changed on disk
 OPEN_WAIT = 1.0  # seconds that the request which finds a change waits until the index is opened again
 UPLOAD = "upload"
+MAX_RATIO = 100  # of the sides of an upload: the network resizes the shorter one, and the other grows with it
 ADDRESS = re.compile(r"(?:postgresql|postgres):/[^\s#]*(?:#[\w.]*)?")
 TRIED_PICTURES = 8  # items of which one must have a picture
 
@@ -56,7 +57,7 @@ class NotAnImageError(ValueError):
 
 
 class TooManyPixelsError(ValueError):
-    """The uploaded image has too many pixels."""
+    """The uploaded image has too many pixels, or would have when it is resized."""
 
 
 class UnreadableError(ValueError):
@@ -456,7 +457,7 @@ def _samples_of(data: bytes) -> int:
 
 
 def pixels_of(data: bytes, max_pixels: int) -> int:
-    """Return the number of pixels of an upload; raise an error if it is not a supported image, or has too many."""
+    """Return the number of pixels of an upload; raise an error if it is no supported image, too large or too narrow."""
     from PIL import Image
 
     try:
@@ -468,6 +469,9 @@ def pixels_of(data: bytes, max_pixels: int) -> int:
         raise NotAnImageError(f"the body cannot be decoded; expected an image ({', '.join(FORMATS)})") from error
     if width * height > max_pixels:
         detail = f"{width:,} x {height:,} pixels; expected up to {max_pixels / 1e6:.0f} million"
+        raise TooManyPixelsError(f"the image has {detail}")
+    if max(width, height) > MAX_RATIO * min(width, height):
+        detail = f"{width:,} x {height:,} pixels; expected sides of which one is up to {MAX_RATIO} times the other"
         raise TooManyPixelsError(f"the image has {detail}")
     return int(width * height)
 
