@@ -158,6 +158,23 @@ def test_a_picture_that_cannot_be_read_is_named_without_its_folder(photos, app_o
     assert client.post("/api/search", content=as_bytes(drawn(5))).status_code == 200
 
 
+@pytest.mark.parametrize("which", ["query", "last"])
+def test_images_of_different_sizes_need_a_network_that_resizes(app_of, which):
+    class AsTheyAre(Patches):
+        def embed(self, items, *, layer="embedding", prompt=None):
+            found = super().embed(items, layer=layer)
+            other = items.names[0] == "upload" if which == "query" else "photos/11.png" in items.names
+            return found[:, :, :3] if layer == "places" and other else found
+
+    client = TestClient(app_of(model=AsTheyAre()), base_url=BASE)
+    answer = client.post("/api/search?rerank=places", content=as_bytes(drawn(5)))
+    assert (answer.status_code, "images of one size" in answer.text, "4 x 3 and 4 x 4" in answer.text) == (
+        400,
+        True,
+        True,
+    )
+
+
 def test_an_empty_answer_compares_nothing(app_of):
     network = Patches()
     client = TestClient(app_of(model=network), base_url=BASE)

@@ -103,6 +103,16 @@ def described(network: Any, images: Dataset) -> AnyArray:
     return found
 
 
+def check_shapes(*descriptors: AnyArray) -> None:
+    """Raise a ValueError if some images have other places (n, h, w, c) than others, because none was resized."""
+    shapes = sorted({(found.shape[1], found.shape[2]) for found in descriptors})
+    if len(shapes) > 1:
+        sizes = " and ".join(f"{h} x {w}" for h, w in shapes[:2])
+        raise ValueError(
+            f"rerank: places needs images of one size for this network, which resizes none; got {sizes} places"
+        )
+
+
 def positions_in(hits: Hits) -> Ints:
     """Return the positions of all items among hits, each once and in order, (m,)."""
     found: Ints = np.unique(hits.positions[hits.positions >= 0])
@@ -136,6 +146,7 @@ def ranked_by_descriptors(
     """
     from ..evaluation import local_scores, matched_places, rerank_by_places  # for start-up time
 
+    check_shapes(of_queries, of_items)
     at = hits.positions
     there = at >= 0
     known = positions_in(hits)

@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 
 from ..data import Dataset
 from ..data.decode import read_shape
-from ..index.places import positions_in, ranked_by_descriptors, relative_boxes
+from ..index.places import check_shapes, positions_in, ranked_by_descriptors, relative_boxes
 from ..index.records import Hits
 from ..numerics.types import AnyArray, Ints
 from .answers import in_thread
@@ -104,6 +104,7 @@ class Comparisons:
                 parts.append(await self._described(served, part, 0, end, left))
 
             def rank() -> ComparedHits:
+                check_shapes(of_query, *parts)
                 found, matches = ranked_by_descriptors(hits, k, how, of_query, np.concatenate(parts))
                 sizes = [size_of(pictures, number) for number in range(len(known))]
                 size = size_of(asked, 0)
