@@ -49,7 +49,7 @@ test-haswell: venv ## run the numerical tests with the kernels of processors wit
 # torchvision demands a torch of its own; without its dependencies it goes beside the one that is installed
 test-vision: venv ## run the tests that need timm, torchvision and peft, which the environment leaves out
 	test -d $(VISION)/timm || $(BIN)/python -m pip install --quiet --no-deps -c constraints.txt --target $(VISION) torchvision timm peft
-	PYTHONPATH=$(CURDIR)/$(VISION) $(PYTEST) -q $(WITH_VISION)
+	PYTHONPATH=$(CURDIR)/$(VISION) $(PYTEST) -q -m vision $(WITH_VISION)
 
 test-gpu: venv ## run the tests that need a GPU
 	$(BIN)/python -m pytest -q -m gpu tests

@@ -11,6 +11,8 @@ import pytest
 
 from . import forking
 
+VISION = {"peft", "timm", "torchvision"}  # fixtures
+
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
@@ -21,6 +23,13 @@ def pytest_collection():
     finally:
         gc.freeze()
         gc.enable()
+
+
+def pytest_collection_modifyitems(items):
+    """Mark the tests that ask for a package of `make test-vision`, which runs these and no others."""
+    for item in items:
+        if VISION & {*getattr(item, "fixturenames", ())}:
+            item.add_marker("vision")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -178,6 +187,12 @@ def torchvision():
 def timm(torchvision):
     """The library of models, where it can be imported."""
     return pytest.importorskip("timm", exc_type=ImportError)
+
+
+@pytest.fixture(scope="session")
+def peft(transformers):
+    """The library of adapters, where it can be imported."""
+    return pytest.importorskip("peft")
 
 
 @pytest.fixture(scope="session")

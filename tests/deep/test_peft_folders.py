@@ -42,8 +42,7 @@ def randomized(model):
 
 
 @pytest.mark.parametrize("kind", SETTINGS)
-def test_an_adapter_is_added_as_peft_adds_it(transformers, tmp_path, kind):
-    peft = pytest.importorskip("peft")
+def test_an_adapter_is_added_as_peft_adds_it(transformers, peft, tmp_path, kind):
     base = write_bert(transformers, tmp_path / "base", WORDS)
     model = transformers.AutoModel.from_pretrained(base, add_pooling_layer=False)
     adapted = randomized(peft.get_peft_model(model, peft.LoraConfig(**{"r": 2, **SETTINGS[kind]})))

@@ -222,7 +222,7 @@ def test_a_run_of_transformers_needs_its_folder_only_at_the_start(transformers, 
     assert np.array_equal(embed_run(run, open_items(photos)), before)
 
 
-def test_vision_transformers_take_every_path(transformers, photos, tmp_path, capsys, monkeypatch):
+def test_vision_transformers_take_every_path(transformers, peft, photos, tmp_path, capsys, monkeypatch):
     """Without a training, with the last stage and with adapters: indexed, searched, grouped and exported."""
     torch.manual_seed(0)
     config = transformers.ViTConfig(
@@ -234,8 +234,6 @@ def test_vision_transformers_take_every_path(transformers, photos, tmp_path, cap
     trunk = f"transformers:{tmp_path / 'vit'}"
     models = [trunk]
     for name, settings in {"last": {"last_stage": True}, "lora": {"lora": 2}}.items():
-        if name == "lora":
-            pytest.importorskip("peft")
         train(TrainConfig.of(data=str(photos), trunk=trunk, **settings, **SPEED), tmp_path / name, progress=False)
         models.append(str(tmp_path / name))
     for number, model in enumerate(models):

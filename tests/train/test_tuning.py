@@ -154,8 +154,7 @@ def test_batch_normalization_of_pretrained_trunks_stands_still_by_default(config
     assert json.loads((run.folder / "config.json").read_text())["freeze_bn"] is True
 
 
-def test_adapters_are_added_in_as_peft_does(timm) -> None:
-    pytest.importorskip("peft")
+def test_adapters_are_added_in_as_peft_does(timm, peft) -> None:
     for name in ("test_resnet", "test_vit", "test_efficientnet"):
         torch.manual_seed(1)
         trunk = make_trunk(f"timm:{name}", (3, 160, 160)).eval()
@@ -197,8 +196,9 @@ def test_attention_of_torch_is_not_adapted() -> None:
     assert set(adaptable(module)) == {"1", "2"}
 
 
-def test_a_run_with_adapters_is_a_plain_network_with_its_adapters_beside_it(timm, config, weights, tmp_path) -> None:
-    peft = pytest.importorskip("peft")
+def test_a_run_with_adapters_is_a_plain_network_with_its_adapters_beside_it(
+    timm, peft, config, weights, tmp_path
+) -> None:
     config = config.replace(lora=4, ema=0.5)
     run = train(config, tmp_path / "run", progress=False)
     tensors = load_file(run.folder / "best.safetensors")
@@ -220,8 +220,7 @@ def test_a_run_with_adapters_is_a_plain_network_with_its_adapters_beside_it(timm
     assert not np.allclose(rows["best"], rows["last"])  # the averages, and the weights themselves
 
 
-def test_adapters_of_a_text_model_open_in_peft_and_here(transformers, tmp_path) -> None:
-    peft = pytest.importorskip("peft")
+def test_adapters_of_a_text_model_open_in_peft_and_here(transformers, peft, tmp_path) -> None:
     base = write_bert(transformers, tmp_path / "base", ("[PAD]", "[UNK]", "red", "blue", "hat", "shoe"))
     rows = "".join(f"{color} {thing},{thing}\n" for thing in ("hat", "shoe") for color in ("red", "blue") * 4)
     (tmp_path / "texts.csv").write_text("text,label\n" + rows)
@@ -242,8 +241,7 @@ def test_adapters_of_a_text_model_open_in_peft_and_here(transformers, tmp_path) 
     assert json.loads((adapter / "adapter_config.json").read_text())["base_model_name_or_path"] == "base"
 
 
-def test_a_run_with_adapters_goes_on_where_it_was_cut_off(config, tmp_path, monkeypatch) -> None:
-    pytest.importorskip("peft")
+def test_a_run_with_adapters_goes_on_where_it_was_cut_off(config, peft, tmp_path, monkeypatch) -> None:
     config = config.replace(lora=2, steps=None, epochs=3, layer_decay=0.5)
     whole = train(config, tmp_path / "whole", progress=False)
     broken_off(monkeypatch, tmp_path / "broken", whole.step // 2, config)
