@@ -95,8 +95,9 @@ def test_an_estimator_makes_its_network_once(small, calls) -> None:
         {"epochs": 1, "trunk": "conv4(width=8)", "symmetries": "rotations"},
     ],
 )
-def test_scores_in_memory_are_those_of_the_folder(tmp_path, small, settings) -> None:
-    run = train(small(**settings), tmp_path / "run", progress=False)
+def test_scores_in_memory_are_those_of_the_folder(tmp_path, small, few_digits, settings) -> None:
+    data = few_digits if "trunk" in settings else "digits"  # networks of images take seconds for all
+    run = train(small(data=data, **settings), tmp_path / "run", progress=False)
     assert_scored_alike(run)
     items = run.task.test.subset(np.arange(20))
     np.testing.assert_array_equal(embed_run(run, items), embed_run(run.folder, items))
@@ -106,8 +107,9 @@ def test_scores_in_memory_are_those_of_the_folder(tmp_path, small, settings) -> 
 
 
 @pytest.mark.slow
-def test_a_frozen_run_is_scored_in_memory_as_from_its_folder(tmp_path, small) -> None:
-    assert_scored_alike(save_untrained(small(trunk="conv4(width=8)"), tmp_path / "run", kind="frozen"))
+def test_a_frozen_run_is_scored_in_memory_as_from_its_folder(tmp_path, small, few_digits) -> None:
+    config = small(data=few_digits, trunk="conv4(width=8)")
+    assert_scored_alike(save_untrained(config, tmp_path / "run", kind="frozen"))
 
 
 def test_photos_of_many_sizes_are_held_at_the_size_that_the_network_sees(tmp_path, small, monkeypatch) -> None:
