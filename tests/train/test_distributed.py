@@ -68,9 +68,9 @@ LONG = (
 IMAGES = {"trunk": "conv4(width=4)", "image_size": 16, "freeze_bn": True, "optimizer": "adam", "lr": 1e-2, "eps": 1e-2}
 
 
-def settings(name: str) -> TrainConfig:
+def settings(name: str, data: str) -> TrainConfig:
     config = TrainConfig.of(
-        data="digits",
+        data=data,
         objective=OBJECTIVES[name],
         trunk="mlp(width=16, depth=1)",
         embedding_dim=8,
@@ -83,7 +83,7 @@ def settings(name: str) -> TrainConfig:
         ks=(1,),
     )
     if name == "held":  # in one of two epochs
-        return config.replace(freeze_epochs=1, steps=None, epochs=2, sampler="m_per_class:64", batch_size=192)
+        return config.replace(freeze_epochs=1, steps=None, epochs=2, sampler="m_per_class:20", batch_size=60)
     if name in MANY_CLASSES:
         return config.replace(symmetries="rotations", **MANY_CLASSES[name])  # 12 classes, of which a batch has 3
     if name == "chunks":
@@ -93,12 +93,12 @@ def settings(name: str) -> TrainConfig:
     return config.replace(**IMAGES) if name == "images" else config
 
 
-def work(rank: int, world: int, folder: str) -> None:
+def work(rank: int, world: int, folder: str, data: str) -> None:
     os.environ["ACCELERATE_USE_CPU"] = "true"
     for name in OBJECTIVES:
-        train(settings(name), Path(folder) / name, progress=False)
+        train(settings(name, data), Path(folder) / name, progress=False)
     for name in LONG:
-        long = settings(name).replace(steps=9, checkpoint_every=2, dropout=0.2)
+        long = settings(name, data).replace(steps=9, checkpoint_every=2, dropout=0.2)
         train(long, Path(folder) / f"{name}, whole", progress=False)
         broken_off(long, Path(folder) / f"{name}, again")
         train(None, Path(folder) / f"{name}, again", resume=True, progress=False)
@@ -128,12 +128,12 @@ def broken_off(config: TrainConfig, folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory) -> tuple[Path, Path]:
+def folders(tmp_path_factory, few_digits) -> tuple[Path, Path]:
     """Runs of every objective by one process and by two."""
     one, two = tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("two")
     for name in OBJECTIVES:
-        train(settings(name), one / name, progress=False)
-    run_in_processes(work, 2, str(two))
+        train(settings(name, few_digits), one / name, progress=False)
+    run_in_processes(work, 2, str(two), few_digits)
     return one, two
 
 
@@ -183,13 +183,12 @@ class Mine(SetTerm):
 
 @pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="processes take GPUs where there are some")
-@pytest.mark.parametrize("script", [[], ["-P"]], ids=["module", "script"])  # what is installed has no such folder
-def test_devices_are_processes_that_run_nothing_that_lies_among_the_data(tmp_path, rows, planted, script) -> None:
+def test_devices_are_processes_that_run_nothing_that_lies_among_the_data(tmp_path, rows, planted) -> None:
     (planted / "mylosses.py").write_text(OWN_LOSS)
     words = ["train", rows, "--out", str(tmp_path / "run"), "--trunk", "mlp(width=16, depth=1)", "--devices", "2"]
     words += ["--batch-size", "24", "--sampler", "m_per_class:8", "--set", "steps=2", "--quiet"]
     words += ["--objective", "TripletLoss() + mylosses:Mine()"]
-    command = [sys.executable, *script, "-m", "nearfar", *words]
+    command = [sys.executable, "-m", "nearfar", *words]
     ended = subprocess.run(command, cwd=planted, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     assert len(list((tmp_path / "run").glob("state-2.*.safetensors"))) == 2
@@ -302,12 +301,18 @@ def test_what_ended_first_is_said_alone(tmp_path, failures, words, expected) -> 
 @pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="processes take GPUs where there are some")
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds the processes in /proc")
-def test_a_process_that_is_killed_is_said_in_one_line(tmp_path, rows) -> None:
-    """Also where the other process has failed for want of it before torchrun looks."""
+def test_a_process_that_is_killed_is_said_in_one_line(tmp_path, rows, planted) -> None:
+    """Also where the other process has failed for want of it before torchrun looks.
+
+    What is installed does not look in the working directory (-P); a loss of one's own is found there all the same.
+    """
+    (planted / "mylosses.py").write_text(OWN_LOSS)
     words = ["train", rows, "--out", str(tmp_path / "run"), "--trunk", "mlp(width=16, depth=1)", "--devices", "2"]
     words += ["--batch-size", "24", "--sampler", "m_per_class:8", "--set", "steps=1000000", "--set", "log_every=1"]
-    command = [sys.executable, "-m", "nearfar", *words, "--set", "eval_every=1000000", "--quiet"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | {"MARK": str(tmp_path)}) as run:
+    words += ["--objective", "TripletLoss() + mylosses:Mine()", "--set", "eval_every=1000000", "--quiet"]
+    command = [sys.executable, "-P", "-m", "nearfar", *words]
+    how = {"cwd": planted, "stderr": subprocess.PIPE, "text": True, "env": os.environ | {"MARK": str(tmp_path)}}
+    with subprocess.Popen(command, **how) as run:
         try:
             while not (tmp_path / "run" / "log.jsonl").exists():
                 assert run.poll() is None
@@ -327,6 +332,7 @@ def test_a_process_that_is_killed_is_said_in_one_line(tmp_path, rows) -> None:
         "nearfar: process 1 was ended by SIGKILL, perhaps because memory ran out; `nearfar train --resume"
     )
     assert said.count("\n") == 1
+    assert list(planted.glob("*.ran")) == []
 
 
 @pytest.mark.slow
