@@ -17,7 +17,17 @@ import numpy as np
 import pytest
 
 import nearfar.index
-from nearfar.index import Index, blob_file, create, from_frame, lance_store, milvus_store, records_of, to_frame
+from nearfar.index import (
+    Index,
+    blob_file,
+    create,
+    database_state,
+    from_frame,
+    lance_store,
+    milvus_store,
+    records_of,
+    to_frame,
+)
 from nearfar.index.building import build, copy_index
 from nearfar.labels import text_array
 
@@ -710,6 +720,25 @@ def test_what_is_no_collection_is_told(uri, tmp_path):
         nearfar.index.open("ftp://somewhere/else")
     with pytest.raises(ValueError, match=r"expected http://HOST:PORT/COLLECTION"):
         nearfar.index.open("http://somewhere:19530")
+
+
+@pytest.mark.parametrize("wrong", [[], "a b"])
+def test_a_state_with_a_field_of_another_kind_is_refused(uri, wrong, monkeypatch):
+    if uri.endswith(".index"):
+        pytest.skip("its state is a part of the file")
+    filled(uri).close()
+    states = []
+    parse = database_state.parse_json
+    monkeypatch.setattr(database_state, "parse_json", lambda text: states.append(parse(text)) or states[-1])
+    with nearfar.index.open(uri) as store:
+        assert store.count() == len(NAMES)
+    for name in states[0]:
+        state = {**states[0], name: wrong}
+        monkeypatch.setattr(database_state, "parse_json", lambda text, state=state: state)
+        with pytest.raises(
+            ValueError, match=r"(is damaged|: damaged|not a collection of this version).*make the index again$"
+        ):
+            nearfar.index.open(uri)
 
 
 def test_a_new_collection_takes_the_place_of_the_old(uri):

@@ -26,7 +26,6 @@ from .records import (
     no_records,
 )
 
-FORMAT = "nearfar collection 2"
 APPROXIMATE_FROM = 100_000
 """Items from which on a search is approximate; below, comparing a query with all of them takes less than 10 ms."""
 T = TypeVar("T")

@@ -22,15 +22,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..io.atomic_files import atomic_write
-from ..io.untrusted import Unreadable, parse_json, read_file
+from ..io.untrusted import Unreadable, read_file
 from ..io.uris import COLLECTION
 from ..labels import holds_texts, text_array
 from ..numerics.distances import check_distance
 from ..numerics.types import AnyArray, Bools, Ints
-from ..quoting import PATH, quoted, shorten
+from ..quoting import PATH, shorten
+from .database_state import FORMAT, Fields, check_engine, is_count, is_identifier, is_switch, one_of, parsed_state
 from .database_store import (
     APPROXIMATE_FROM,
-    FORMAT,
     DatabaseStore,
     as_compared,
     kind_of_labels,
@@ -54,6 +54,15 @@ from .records import (
 MAX_ABOUT = 2**24  # bytes of collection.json
 METRICS: dict[str, Any] = {"cosine": "cosine", "euclidean": "l2", "sqeuclidean": "l2"}
 ENGINES = ("exact", "ivf")
+OWNER = "a folder of LanceDB"
+FIELDS: Fields = {
+    "table": is_identifier,
+    "version": is_count,
+    "extreme": is_switch,
+    "engine": one_of("", *ENGINES),
+    "probes": is_count,
+    "recall": lambda value: value is None or type(value) in (int, float),
+}
 
 RECALL = 0.95  # recall@10 that an approximate index must reach on items drawn from the collection
 DRAWN = 100  # number of these items
@@ -113,7 +122,7 @@ class LanceStore(DatabaseStore):
     ) -> LanceStore:
         """Write a new table, replace an existing one with it, and open it for writing."""
         check_distance(distance)
-        _check_engine(engine)
+        check_engine(engine, ENGINES, OWNER)
         about = checked_about(about)
         if not path.parent.is_dir():
             raise FileNotFoundError(f"{path}: there is no folder {path.parent}")
@@ -300,7 +309,7 @@ class LanceStore(DatabaseStore):
         engine: str = "",
     ) -> None:
         self._check_writes()
-        _check_engine(engine)
+        check_engine(engine, ENGINES, OWNER)
         is_empty = self.count() == 0
         self._check_new(records, is_empty)
         changed = self._state_with(about)
@@ -340,7 +349,7 @@ class LanceStore(DatabaseStore):
 
     def change(self, *, about: Mapping[str, str] | None = None, engine: str = "") -> None:
         self._check_writes()
-        _check_engine(engine)
+        check_engine(engine, ENGINES, OWNER)
         changed = self._state_with(about)
         with self._change() as state:
             state["about"] = changed["about"]
@@ -473,38 +482,15 @@ def _read_about(path: Path) -> dict[str, Any]:
     if not path.is_dir() or not file.is_file():
         raise ValueError(f"{path} is not a collection of nearfar (it has no {COLLECTION}); `nearfar index` makes one")
     try:
-        state = parse_json(read_file(file, most=MAX_ABOUT))
-    except (ValueError, Unreadable) as error:
+        text = read_file(file, most=MAX_ABOUT)
+    except Unreadable as error:
         raise ValueError(f"{file}: damaged ({shorten(str(error), PATH)}); make the index again") from None
-    if not isinstance(state, dict) or state.get("format") != FORMAT:
-        raise ValueError(f"{path} is not a collection of this version of nearfar; make the index again")
-    about = state.get("about")
-    fits = (
-        isinstance(state.get("table"), str)
-        and state["table"].isidentifier()
-        and isinstance(state.get("version"), int)
-        and isinstance(state.get("extreme"), bool)
-        and state.get("distance") in METRICS
-        and state.get("engine") in ("", *ENGINES)
-        and state.get("labels") in ("", "number", "text")
-        and isinstance(state.get("probes"), int)
-        and isinstance(state.get("recall"), (float, int, type(None)))
-        and isinstance(about, dict)
-        and all(isinstance(value, str) for value in about.values())
-    )
-    if not fits:
-        raise ValueError(f"{file}: damaged (settings are missing or invalid); make the index again")
-    return state
+    return parsed_state(text, str(path), FIELDS)
 
 
 def _write_about(path: Path, state: Mapping[str, Any]) -> None:
     with atomic_write(path / COLLECTION, "w", encoding="utf-8") as file:
         json.dump(state, file, indent=1)
-
-
-def _check_engine(engine: str) -> None:
-    if engine not in ("", *ENGINES):
-        raise ValueError(f"engine: expected exact or ivf for a folder of LanceDB, got {quoted(engine)}")
 
 
 def _build(table: Any, state: dict[str, Any]) -> None:

@@ -24,13 +24,13 @@ from typing import Any
 
 import numpy as np
 
-from ..io.untrusted import Unreadable, parse_json
 from ..io.uris import Address, address_of, no_such_index
 from ..labels import holds_texts, text_array
 from ..numerics.distances import check_distance
 from ..numerics.types import AnyArray
 from ..quoting import PATH, quoted, shorten
-from .database_store import FORMAT, DatabaseStore, as_compared, kind_of_labels, no_hits, ranked, retried
+from .database_state import FORMAT, Fields, are_columns, check_engine, is_count, is_identifier, one_of, parsed_state
+from .database_store import DatabaseStore, as_compared, kind_of_labels, no_hits, ranked, retried
 from .filters import Condition, Either, Every, Filter, Kind, Not, parse_filter
 from .index_lock import index_lock
 from .records import (
@@ -47,6 +47,15 @@ from .records import (
 
 METRICS = {"cosine": "COSINE", "euclidean": "L2", "sqeuclidean": "L2"}
 ENGINES = {"exact": "FLAT", "auto": "AUTOINDEX"}
+OWNER = "a server of Milvus"
+FIELDS: Fields = {
+    "items": is_identifier,
+    "engine": one_of("", *ENGINES),
+    "index": one_of(*ENGINES.values()),
+    "dimensions": is_count,
+    "change": is_count,
+    "columns": are_columns,
+}
 TOKEN_VARIABLE = "MILVUS_TOKEN"
 """Environment variable with the credentials, such as "user:password": unlike the address, they are never printed."""
 
@@ -99,7 +108,7 @@ class MilvusStore(DatabaseStore):
     ) -> MilvusStore:
         """Write the items to a new collection, replace an existing one with it, and open it for writing."""
         check_distance(distance)
-        _check_engine(engine)
+        check_engine(engine, ENGINES, OWNER)
         about = checked_about(about)
         address = address_of(uri)
         with ExitStack() as held:
@@ -216,7 +225,7 @@ class MilvusStore(DatabaseStore):
         engine: str = "",
     ) -> None:
         self._check_writes()
-        _check_engine(engine)
+        check_engine(engine, ENGINES, OWNER)
         kinds = column_kinds(records.columns)
         is_empty = self.count() == 0
         self._check_new(records, is_empty)
@@ -238,7 +247,7 @@ class MilvusStore(DatabaseStore):
 
     def change(self, *, about: Mapping[str, str] | None = None, engine: str = "") -> None:
         self._check_writes()
-        _check_engine(engine)
+        check_engine(engine, ENGINES, OWNER)
         changed = self._state_with(about)
         with self._change() as state:
             state["about"] = changed["about"]
@@ -510,15 +519,7 @@ def _read_state(client: Any, address: Address) -> dict[str, Any]:
         rows = client.get(address.collection, ids=["about"], output_fields=["told"], timeout=SECONDS)
     if not rows:
         raise FileNotFoundError(f"{address}: it was being made when the process was killed; make the index again")
-    try:
-        state = parse_json(rows[0]["told"].encode())
-    except (ValueError, Unreadable) as error:
-        raise ValueError(f"{address}: damaged ({shorten(str(error), PATH)}); make the index again") from None
-    if not isinstance(state, dict) or state.get("format") != FORMAT:
-        raise ValueError(f"{address} is not a collection of this version of nearfar; make the index again")
-    if not _fits(state):
-        raise ValueError(f"{address}: damaged (settings are missing or invalid); make the index again")
-    return state
+    return parsed_state(rows[0]["told"], str(address), FIELDS)
 
 
 def _check_ours(client: Any, address: Address) -> None:
@@ -526,25 +527,6 @@ def _check_ours(client: Any, address: Address) -> None:
         fields = {field["name"] for field in client.describe_collection(address.collection)["fields"]}
     if not {ROW_KEY, "told", "nothing"} <= fields:
         raise ValueError(f"{address} is not a collection of nearfar; choose another name")
-
-
-def _fits(state: Mapping[str, Any]) -> bool:
-    about = state.get("about")
-    columns = state.get("columns")
-    return (
-        isinstance(state.get("items"), str)
-        and state["items"].isidentifier()
-        and state.get("distance") in METRICS
-        and state.get("engine") in ("", *ENGINES)
-        and state.get("index") in ENGINES.values()
-        and state.get("labels") in ("", "number", "text")
-        and isinstance(state.get("dimensions"), int)
-        and isinstance(state.get("change"), int)
-        and isinstance(columns, dict)
-        and all(name.isidentifier() and kind in ("number", "text") for name, kind in columns.items())
-        and isinstance(about, dict)
-        and all(isinstance(value, str) for value in about.values())
-    )
 
 
 def _make_items(client: Any, address: Address, state: dict[str, Any], count: int) -> str:
@@ -622,11 +604,6 @@ def _check_lengths(records: Records) -> None:
         if long is not None:
             shown = quoted(long)
             raise ValueError(f"{column}: Milvus keeps texts of up to {MAX_TEXT_BYTES:,} bytes, got {shown}; shorten it")
-
-
-def _check_engine(engine: str) -> None:
-    if engine not in ("", *ENGINES):
-        raise ValueError(f"engine: expected exact or auto for a server of Milvus, got {quoted(engine)}")
 
 
 def _key(name: str, place: int) -> str:

@@ -23,14 +23,24 @@ from pgvector.psycopg.vector import register_vector_info
 from psycopg.sql import SQL, Composable, Identifier, Placeholder
 from psycopg.types import TypeInfo
 
-from ..io.untrusted import parse_json
 from ..io.uris import DatabaseAddress, database_of, no_such_index
 from ..numerics.distances import check_distance
 from ..numerics.types import AnyArray
 from ..quoting import PATH, quoted, shorten
+from .database_state import (
+    FORMAT,
+    Fields,
+    are_columns,
+    are_texts,
+    check_engine,
+    check_fields,
+    is_count,
+    is_switch,
+    one_of,
+    parsed_state,
+)
 from .database_store import (
     APPROXIMATE_FROM,
-    FORMAT,
     DatabaseStore,
     as_compared,
     kind_of_labels,
@@ -44,7 +54,6 @@ from .mapped_search import EXACT_SHARE
 from .postgres_table import (
     MOST_DIMENSIONS,
     OPERATOR_CLASSES,
-    OPERATORS,
     Query,
     StoredTable,
     check_names,
@@ -57,7 +66,6 @@ from .postgres_table import (
     own_table,
 )
 from .records import (
-    COLUMN_NAME,
     Hits,
     Records,
     check_column,
@@ -70,6 +78,16 @@ from .records import (
 from .words import joined_records, words_in
 
 ENGINES = ("exact", "hnsw")
+OWNER = "PostgreSQL"
+FIELDS: Fields = {
+    "engine": one_of("", *ENGINES),
+    "own": is_switch,
+    "indexed": is_switch,
+    "change": is_count,
+    "chosen": lambda value: value is None or are_texts(value),
+}
+FIELDS_OF_OWN: Fields = {"dimensions": is_count, "count": is_count, "columns": are_columns}
+"""What is kept beside a table that nearfar made; another one is asked."""
 STATES = "nearfar_collections"
 """StoredTable with a row for each collection, in the schema of its table."""
 EF_SEARCH = 100  # of the graph, for a query; more where more neighbors are wanted
@@ -110,7 +128,7 @@ class PostgresStore(DatabaseStore):
     ) -> PostgresStore:
         """Make a table with the items, which replaces that of an older collection, and open it for writing."""
         check_distance(distance)
-        _check_engine(engine)
+        check_engine(engine, ENGINES, OWNER)
         check_names(records.columns)
         address = database_of(uri)
         state: dict[str, Any] = {
@@ -154,7 +172,7 @@ class PostgresStore(DatabaseStore):
 
     def _read_existing(self, state: Mapping[str, Any] | None) -> dict[str, Any]:
         """Read how items lie in a table that nearfar did not make; return the state, with what it has at first."""
-        chosen = {**(state or {}).get("chosen", {}), **self.address.columns}
+        chosen = {**((state or {}).get("chosen") or {}), **self.address.columns}
         self._table = existing_table(self._connection, self.address, chosen)
         index = index_distance(self._connection, self.address, self._table.vector.name)
         first = {"format": FORMAT, "distance": index or "cosine", "engine": "", "change": 0, "about": {}}
@@ -314,7 +332,7 @@ class PostgresStore(DatabaseStore):
         engine: str = "",
     ) -> None:
         self._check_writes()
-        _check_engine(engine)
+        check_engine(engine, ENGINES, OWNER)
         with self._change() as state:
             is_empty = self._count(Query(self._table.items)) == 0
             self._check_new(records, is_empty and self._table.own)
@@ -336,7 +354,7 @@ class PostgresStore(DatabaseStore):
 
     def change(self, *, about: Mapping[str, str] | None = None, engine: str = "") -> None:
         self._check_writes()
-        _check_engine(engine)
+        check_engine(engine, ENGINES, OWNER)
         with self._change() as state:
             state["about"] = self._state_with(about)["about"]
             self._set_engine(state, engine)
@@ -614,37 +632,10 @@ def _state_of(connection: psycopg.Connection[Any], address: DatabaseAddress) -> 
     ).fetchone()
     if found is None:
         return is_table, None
-    try:
-        state = parse_json(found[0] or "")
-    except ValueError as error:
-        raise ValueError(f"{address}: damaged ({shorten(str(error), PATH)}); make the index again") from None
-    if not isinstance(state, dict) or state.get("format") != FORMAT:
-        raise ValueError(f"{address} is not a collection of this version of nearfar; make the index again")
-    if not _fits(state):
-        raise ValueError(f"{address}: damaged (settings are missing or invalid); make the index again")
+    state = parsed_state(found[0] or "", str(address), FIELDS)
+    if state["own"]:
+        check_fields(state, str(address), FIELDS_OF_OWN)
     return is_table, state
-
-
-def _fits(state: Mapping[str, Any]) -> bool:
-    """Return whether a state has what it must have: whoever may write to the database could have changed it."""
-    about = state.get("about")
-    numbers = [state.get(name) for name in ("change", *(("dimensions", "count") if state.get("own") else ()))]
-    columns = state.get("columns") if state.get("own") else {}
-    chosen = state.get("chosen", {})
-    return (
-        state.get("distance") in [*OPERATORS]  # it may be a list, which has no hash
-        and state.get("engine") in ("", *ENGINES)
-        and state.get("labels") in ("", "number", "text")
-        and type(state.get("own")) is bool
-        and type(state.get("indexed")) is bool
-        and all(type(number) is int and number >= 0 for number in numbers)
-        and isinstance(columns, dict)
-        and all(COLUMN_NAME.fullmatch(name) and kind in ("number", "text") for name, kind in columns.items())
-        and isinstance(about, dict)
-        and all(isinstance(value, str) for value in about.values())
-        and isinstance(chosen, dict)
-        and all(isinstance(value, str) for value in chosen.values())
-    )
 
 
 def _write_state(connection: psycopg.Connection[Any], address: DatabaseAddress, state: Mapping[str, Any]) -> None:
@@ -658,8 +649,3 @@ def _write_state(connection: psycopg.Connection[Any], address: DatabaseAddress, 
         SQL("INSERT INTO {} VALUES (%s, %s) ON CONFLICT (name) DO UPDATE SET state = excluded.state").format(states),
         [address.collection.rpartition(".")[2], json.dumps(state)],
     )
-
-
-def _check_engine(engine: str) -> None:
-    if engine not in ("", *ENGINES):
-        raise ValueError(f"engine: expected exact or hnsw for PostgreSQL, got {quoted(engine)}")
