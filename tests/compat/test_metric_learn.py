@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
@@ -24,7 +24,7 @@ TRIPLETS = np.array([[i, j, k] for i in range(12) for j in range(12, 20) for k i
 QUADRUPLETS = np.array([[a, b, a, c] for a, b, c in TRIPLETS])
 SMALL = {"max_iter": 20}
 LABELED = {
-    "LFDA": {"k": 5},
+    "LFDA": {"k": 3},
     "LMNN": SMALL,
     "NCA": SMALL,
     "MLKR": SMALL,
@@ -97,6 +97,28 @@ def test_triplets_and_quadruplets():
     assert_array_equal(lsml.predict(QUADRUPLETS), np.sign(d))
 
 
+def test_learners_from_tuples_are_classifiers_so_that_every_fold_has_both_kinds_of_pairs():
+    for name in ("ITML", "MMC", "SDML", "SCML", "LSML"):
+        assert is_classifier(getattr(metric_learn, name)())
+    order = np.argsort(SIGNS, kind="stable")
+    scores = quietly(cross_val_score, metric_learn.ITML(max_iter=20), X[PAIRS[order]], SIGNS[order], cv=3)
+    assert np.isfinite(scores).all()
+
+
+def test_labels_of_pairs_may_be_a_column():
+    with pytest.warns(UserWarning, match="A column-vector y was passed when a 1d array was expected"):
+        found = metric_learn.ITML(max_iter=20).fit(X[PAIRS], SIGNS[:, None])
+    assert_array_equal(found.components_, quietly(metric_learn.ITML(max_iter=20).fit, X[PAIRS], SIGNS).components_)
+
+
+def test_lfda_looks_at_fewer_neighbors_than_there_are_features():
+    found = metric_learn.LFDA(k=3).fit(X, Y).components_
+    assert_allclose(found, nearfar.LFDA(n_neighbors=3, shrinkage=0).fit(X, Y).components_)
+    assert_array_equal(metric_learn.LFDA().fit(X, Y).components_, found)
+    with pytest.warns(UserWarning, match=r"^Chosen k \(4\) too large, using 3 instead\.$"):
+        assert_array_equal(metric_learn.LFDA(k=4).fit(X, Y).components_, found)
+
+
 def test_searches_take_the_settings():
     search = GridSearchCV(metric_learn.ITML(max_iter=50), {"gamma": [0.1, 1.0]}, cv=2)
     assert quietly(search.fit, X[PAIRS], SIGNS).best_params_["gamma"] in (0.1, 1.0)
@@ -133,6 +155,9 @@ def test_old_names_warn_and_work():
         assert metric_learn.ITML_Supervised(num_constraints=7).n_constraints == 7
     with pytest.warns(FutureWarning, match='"k" parameter has been renamed to "n_neighbors"'):
         assert metric_learn.LMNN(k=5).n_neighbors == 5
+    for name in ("ITML", "ITML_Supervised", "MMC", "MMC_Supervised"):
+        with pytest.warns(FutureWarning, match='"convergence_threshold" parameter has been renamed to "tol"'):
+            assert getattr(metric_learn, name)(convergence_threshold=0.5).tol == 0.5
     learner = metric_learn.Covariance().fit(X)
     with pytest.warns(FutureWarning, match="score_pairs will be deprecated"):
         assert_array_equal(learner.score_pairs(X[PAIRS]), learner.pair_distance(X[PAIRS]))

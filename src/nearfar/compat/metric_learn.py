@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.metrics import roc_auc_score
-from sklearn.utils.validation import check_array, check_is_fitted, check_X_y
+from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, check_X_y, column_or_1d
 
 import nearfar
 
@@ -84,9 +85,21 @@ class LikeMetricLearn(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
 
     _tuple_size: int | None = None
     _drawn: dict[str, str] = {}  # settings of nearfar that say how much is drawn from labels, and their names here
+    _renamed: dict[str, str] = {}  # old names of settings, and their names now
     preprocessor: Preprocessor
     prior: Any
     random_state: Any
+
+    def __post_init__(self) -> None:
+        """Give what came under old names the new ones, with the warning of metric-learn."""
+        for old, new in self._renamed.items():
+            given = getattr(self, old)
+            if isinstance(given, str) and given == "deprecated":
+                continue
+            detail = f'"{old}" parameter has been renamed to "{new}". It has been deprecated in version 0.6.3'
+            warnings.warn(f"{detail} and will be removed in 0.7.0", FutureWarning, stacklevel=3)
+            setattr(self, new, given)
+            setattr(self, old, "deprecated")
 
     def _learner(self) -> Any:
         """Return the learner of nearfar with the same settings."""
@@ -217,12 +230,16 @@ class DrawingLearner(LabelLearner):
         return X[known], y[known]
 
 
-class PairLearner(LikeMetricLearn):
+class TupleLearner(ClassifierMixin, LikeMetricLearn):
+    """Learners from tuples of points: classifiers of these, so that folds have as many of each kind."""
+
+    classes_ = np.array([0, 1])
+
+
+class PairLearner(TupleLearner):
     """Learners with `fit(pairs, y)`, and what they decide of pairs."""
 
     _tuple_size = 2
-    _estimator_type = "classifier"
-    classes_ = np.array([0, 1])
 
     def fit(self, pairs: AnyArray, y: AnyArray, calibration_params: dict[str, Any] | None = None) -> Any:
         """Learn from pairs of points (m, 2, d), or of indicators (m, 2), and +1 or -1 for each.
@@ -245,9 +262,8 @@ class PairLearner(LikeMetricLearn):
 
     def _labeled_pairs(self, pairs: AnyArray, y: AnyArray) -> tuple[AnyArray, Ints]:
         pairs = self._tuples(pairs)
-        y = np.asarray(y)
-        if y.shape != (len(pairs),):
-            raise ValueError(f"Found input variables with inconsistent numbers of samples: {[len(pairs), len(y)]}")
+        y = column_or_1d(y, warn=True)
+        check_consistent_length(pairs, y)
         if not np.isin(y, (-1, 1)).all():
             raise ValueError("When training on pairs, the labels (y) should contain only values in [-1, 1].")
         return pairs, y
@@ -311,12 +327,10 @@ class PairLearner(LikeMetricLearn):
             raise ValueError(f"Parameter beta must be a real number. Got {type(beta)} instead.")
 
 
-class TripletLearner(LikeMetricLearn):
+class TripletLearner(TupleLearner):
     """Learners with `fit(triplets)`, and what they decide of triplets."""
 
     _tuple_size = 3
-    _estimator_type = "classifier"
-    classes_ = np.array([0, 1])
 
     def decision_function(self, triplets: AnyArray) -> AnyArray:
         """Return by how much the second point is nearer to the first than the third."""
@@ -333,12 +347,10 @@ class TripletLearner(LikeMetricLearn):
         return float(self.predict(triplets).mean() / 2 + 0.5)
 
 
-class QuadrupletLearner(LikeMetricLearn):
+class QuadrupletLearner(TupleLearner):
     """Learners with `fit(quadruplets)`, and what they decide of quadruplets."""
 
     _tuple_size = 4
-    _estimator_type = "classifier"
-    classes_ = np.array([0, 1])
 
     def decision_function(self, quadruplets: AnyArray) -> AnyArray:
         """Return by how much the first two points are nearer to each other than the last two."""
@@ -355,15 +367,6 @@ class QuadrupletLearner(LikeMetricLearn):
         return float(self.predict(quadruplets).mean() / 2 + 0.5)
 
 
-def renamed(old: str, given: Any, new: str, value: Any) -> Any:
-    """Return the value that was given under an old name, with metric-learn's warning, or else the one under the new."""
-    if isinstance(given, str) and given == "deprecated":
-        return value
-    detail = f'"{old}" parameter has been renamed to "{new}". It has been deprecated in version 0.6.3'
-    warnings.warn(f"{detail} and will be removed in 0.7.0", FutureWarning, stacklevel=3)
-    return given
-
-
 def random_prior(prior: Any, d: int, random_state: Any) -> Any:
     """Return what nearfar takes for the prior "random": a positive definite matrix (d, d); else the prior itself."""
     if not isinstance(prior, str) or prior != "random":
@@ -372,11 +375,11 @@ def random_prior(prior: Any, d: int, random_state: Any) -> Any:
     return A @ A.T / d + 0.1 * np.eye(d)
 
 
+@dataclass(eq=False, repr=False)
 class Covariance(LikeMetricLearn):
     """The inverse of the covariance: `nearfar.CovarianceMetric` without shrinkage."""
 
-    def __init__(self, preprocessor: Preprocessor = None) -> None:
-        self.preprocessor = preprocessor
+    preprocessor: Preprocessor = None
 
     def fit(self, X: AnyArray, y: Any = None) -> Covariance:
         """Learn from points (n, d), or their indicators (n,); y is not read."""
@@ -403,55 +406,45 @@ def checked_bounds(bounds: AnyArray | None) -> AnyArray | None:
     return found
 
 
+@dataclass(eq=False, repr=False)
 class LFDA(LabelLearner):
     """Local Fisher discriminant analysis: `nearfar.LFDA`."""
 
-    def __init__(
-        self,
-        n_components: int | None = None,
-        k: int | None = None,
-        embedding_type: str = "weighted",
-        preprocessor: Preprocessor = None,
-    ) -> None:
-        self.n_components = n_components
-        self.k = k
-        self.embedding_type = embedding_type
-        self.preprocessor = preprocessor
+    n_components: int | None = None
+    k: int | None = None
+    embedding_type: str = "weighted"
+    preprocessor: Preprocessor = None
 
     def _learner(self) -> Any:
-        return nearfar.LFDA(self.n_components, n_neighbors=self.k or 7, embedding_type=self.embedding_type, shrinkage=0)
+        return nearfar.LFDA(self.n_components, embedding_type=self.embedding_type, shrinkage=0)
+
+    def _made(self, d: int, **more: Any) -> Any:
+        """Return the learner of nearfar with a number of neighbors that metric-learn takes: below that of features."""
+        learner = super()._made(d, **more)
+        most = max(1, d - 1)
+        if self.k is not None and self.k > most:
+            warnings.warn(f"Chosen k ({self.k}) too large, using {most} instead.", stacklevel=3)
+        return learner.set_params(n_neighbors=min(self.k or 7, most))
 
 
+@dataclass(eq=False, repr=False)
 class LMNN(LabelLearner):
     """Large margin nearest neighbors: `nearfar.LMNN`."""
 
-    def __init__(
-        self,
-        init: Any = "auto",
-        n_neighbors: int = 3,
-        min_iter: int = 50,
-        max_iter: int = 1000,
-        learn_rate: float = 1e-7,
-        regularization: float = 0.5,
-        convergence_tol: float = 0.001,
-        verbose: bool = False,
-        preprocessor: Preprocessor = None,
-        n_components: int | None = None,
-        random_state: Any = None,
-        k: Any = "deprecated",
-    ) -> None:
-        self.init = init
-        self.n_neighbors = renamed("k", k, "n_neighbors", n_neighbors)
-        self.min_iter = min_iter
-        self.max_iter = max_iter
-        self.learn_rate = learn_rate
-        self.regularization = regularization
-        self.convergence_tol = convergence_tol
-        self.verbose = verbose
-        self.preprocessor = preprocessor
-        self.n_components = n_components
-        self.random_state = random_state
-        self.k = "deprecated"
+    _renamed = {"k": "n_neighbors"}
+
+    init: Any = "auto"
+    n_neighbors: int = 3
+    min_iter: int = 50
+    max_iter: int = 1000
+    learn_rate: float = 1e-7
+    regularization: float = 0.5
+    convergence_tol: float = 0.001
+    verbose: bool = False
+    preprocessor: Preprocessor = None
+    n_components: int | None = None
+    random_state: Any = None
+    k: Any = "deprecated"
 
     def _learner(self) -> Any:
         return nearfar.LMNN(
@@ -466,26 +459,17 @@ class LMNN(LabelLearner):
         )
 
 
+@dataclass(eq=False, repr=False)
 class NCA(LabelLearner):
     """Neighborhood components analysis: `nearfar.NCA`."""
 
-    def __init__(
-        self,
-        init: Any = "auto",
-        n_components: int | None = None,
-        max_iter: int = 100,
-        tol: float | None = None,
-        verbose: bool = False,
-        preprocessor: Preprocessor = None,
-        random_state: Any = None,
-    ) -> None:
-        self.init = init
-        self.n_components = n_components
-        self.max_iter = max_iter
-        self.tol = tol
-        self.verbose = verbose
-        self.preprocessor = preprocessor
-        self.random_state = random_state
+    init: Any = "auto"
+    n_components: int | None = None
+    max_iter: int = 100
+    tol: float | None = None
+    verbose: bool = False
+    preprocessor: Preprocessor = None
+    random_state: Any = None
 
     def _learner(self) -> Any:
         return nearfar.NCA(
@@ -498,26 +482,17 @@ class NCA(LabelLearner):
         )
 
 
+@dataclass(eq=False, repr=False)
 class MLKR(LabelLearner):
     """Metric learning for kernel regression: `nearfar.MLKR`; y holds numbers."""
 
-    def __init__(
-        self,
-        n_components: int | None = None,
-        init: Any = "auto",
-        tol: float | None = None,
-        max_iter: int = 1000,
-        verbose: bool = False,
-        preprocessor: Preprocessor = None,
-        random_state: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.init = init
-        self.tol = tol
-        self.max_iter = max_iter
-        self.verbose = verbose
-        self.preprocessor = preprocessor
-        self.random_state = random_state
+    n_components: int | None = None
+    init: Any = "auto"
+    tol: float | None = None
+    max_iter: int = 1000
+    verbose: bool = False
+    preprocessor: Preprocessor = None
+    random_state: Any = None
 
     def fit(self, X: AnyArray, y: AnyArray) -> Any:
         """Learn from points (n, d), or their indicators (n,), and their targets (n,)."""
@@ -536,16 +511,12 @@ class MLKR(LabelLearner):
         )
 
 
+@dataclass(eq=False, repr=False)
 class RCA(LikeMetricLearn):
     """Relevant component analysis: `nearfar.RCA`."""
 
-    def __init__(
-        self,
-        n_components: int | None = None,
-        preprocessor: Preprocessor = None,
-    ) -> None:
-        self.n_components = n_components
-        self.preprocessor = preprocessor
+    n_components: int | None = None
+    preprocessor: Preprocessor = None
 
     def fit(self, X: AnyArray, chunks: AnyArray) -> Any:
         """Learn from points (n, d), or their indicators (n,), and the number of each one's chunk, -1 for none."""
@@ -556,26 +527,19 @@ class RCA(LikeMetricLearn):
         return nearfar.RCA(self.n_components, shrinkage=0)
 
 
+@dataclass(eq=False, repr=False)
 class RCA_Supervised(DrawingLearner):
     """Relevant component analysis on chunks that are drawn from labels: `nearfar.RCA`."""
 
     _drawn = {"n_chunklets": "n_chunks", "chunklet_size": "chunk_size"}
+    _renamed = {"num_chunks": "n_chunks"}
 
-    def __init__(
-        self,
-        n_components: int | None = None,
-        n_chunks: int = 100,
-        chunk_size: int = 2,
-        preprocessor: Preprocessor = None,
-        random_state: Any = None,
-        num_chunks: Any = "deprecated",
-    ) -> None:
-        self.n_components = n_components
-        self.n_chunks = renamed("num_chunks", num_chunks, "n_chunks", n_chunks)
-        self.chunk_size = chunk_size
-        self.preprocessor = preprocessor
-        self.random_state = random_state
-        self.num_chunks = "deprecated"
+    n_components: int | None = None
+    n_chunks: int = 100
+    chunk_size: int = 2
+    preprocessor: Preprocessor = None
+    random_state: Any = None
+    num_chunks: Any = "deprecated"
 
     def _learner(self) -> Any:
         return nearfar.RCA(
@@ -604,26 +568,20 @@ class ITMLSettings(LikeMetricLearn):
         )
 
 
+@dataclass(eq=False, repr=False)
 class ITML(ITMLSettings, PairLearner):
     """Information-theoretic metric learning: `nearfar.ITML`."""
 
-    def __init__(
-        self,
-        gamma: float = 1.0,
-        max_iter: int = 1000,
-        tol: float = 1e-3,
-        prior: Any = "identity",
-        verbose: bool = False,
-        preprocessor: Preprocessor = None,
-        random_state: Any = None,
-    ) -> None:
-        self.gamma = gamma
-        self.max_iter = max_iter
-        self.tol = tol
-        self.prior = prior
-        self.verbose = verbose
-        self.preprocessor = preprocessor
-        self.random_state = random_state
+    _renamed = {"convergence_threshold": "tol"}
+
+    gamma: float = 1.0
+    max_iter: int = 1000
+    tol: float = 1e-3
+    prior: Any = "identity"
+    verbose: bool = False
+    preprocessor: Preprocessor = None
+    random_state: Any = None
+    convergence_threshold: Any = "deprecated"
 
     def fit(  # type: ignore[override]  # metric-learn has the bounds before the other argument
         self,
@@ -636,32 +594,23 @@ class ITML(ITMLSettings, PairLearner):
         return self._fit_pairs(pairs, y, calibration_params, bounds=checked_bounds(bounds))
 
 
+@dataclass(eq=False, repr=False)
 class ITML_Supervised(ITMLSettings, DrawingLearner):
     """`ITML` on pairs that are drawn from labels."""
 
     _drawn = {"n_pairs": "n_constraints"}
+    _renamed = {"num_constraints": "n_constraints", "convergence_threshold": "tol"}
 
-    def __init__(
-        self,
-        gamma: float = 1.0,
-        max_iter: int = 1000,
-        tol: float = 1e-3,
-        n_constraints: int | None = None,
-        prior: Any = "identity",
-        verbose: bool = False,
-        preprocessor: Preprocessor = None,
-        random_state: Any = None,
-        num_constraints: Any = "deprecated",
-    ) -> None:
-        self.gamma = gamma
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_constraints = renamed("num_constraints", num_constraints, "n_constraints", n_constraints)
-        self.prior = prior
-        self.verbose = verbose
-        self.preprocessor = preprocessor
-        self.random_state = random_state
-        self.num_constraints = "deprecated"
+    gamma: float = 1.0
+    max_iter: int = 1000
+    tol: float = 1e-3
+    n_constraints: int | None = None
+    prior: Any = "identity"
+    verbose: bool = False
+    preprocessor: Preprocessor = None
+    random_state: Any = None
+    num_constraints: Any = "deprecated"
+    convergence_threshold: Any = "deprecated"
 
     def fit(self, X: AnyArray, y: AnyArray, bounds: AnyArray | None = None) -> Any:
         """Learn from points and labels; `bounds` (2,) are the squared distances that pairs should stay within."""
@@ -691,66 +640,43 @@ class MMCSettings(LikeMetricLearn):
         )
 
 
+@dataclass(eq=False, repr=False)
 class MMC(MMCSettings, PairLearner):
     """Metric learning with application to clustering: `nearfar.MMC`, which needs no start."""
 
-    def __init__(
-        self,
-        max_iter: int = 100,
-        max_proj: int = 10000,
-        tol: float = 1e-3,
-        init: Any = "identity",
-        diagonal: bool = False,
-        diagonal_c: float = 1.0,
-        verbose: bool = False,
-        preprocessor: Preprocessor = None,
-        random_state: Any = None,
-        convergence_threshold: Any = "deprecated",
-    ) -> None:
-        self.max_iter = max_iter
-        self.max_proj = max_proj
-        self.tol = renamed("convergence_threshold", convergence_threshold, "tol", tol)
-        self.init = init
-        self.diagonal = diagonal
-        self.diagonal_c = diagonal_c
-        self.verbose = verbose
-        self.preprocessor = preprocessor
-        self.random_state = random_state
-        self.convergence_threshold = "deprecated"
+    _renamed = {"convergence_threshold": "tol"}
+
+    max_iter: int = 100
+    max_proj: int = 10000
+    tol: float = 1e-3
+    init: Any = "identity"
+    diagonal: bool = False
+    diagonal_c: float = 1.0
+    verbose: bool = False
+    preprocessor: Preprocessor = None
+    random_state: Any = None
+    convergence_threshold: Any = "deprecated"
 
 
+@dataclass(eq=False, repr=False)
 class MMC_Supervised(MMCSettings, DrawingLearner):
     """`MMC` on pairs that are drawn from labels."""
 
     _drawn = {"n_pairs": "n_constraints"}
+    _renamed = {"convergence_threshold": "tol", "num_constraints": "n_constraints"}
 
-    def __init__(
-        self,
-        max_iter: int = 100,
-        max_proj: int = 10000,
-        tol: float = 1e-6,
-        n_constraints: int | None = None,
-        init: Any = "identity",
-        diagonal: bool = False,
-        diagonal_c: float = 1.0,
-        verbose: bool = False,
-        preprocessor: Preprocessor = None,
-        random_state: Any = None,
-        num_constraints: Any = "deprecated",
-        convergence_threshold: Any = "deprecated",
-    ) -> None:
-        self.max_iter = max_iter
-        self.max_proj = max_proj
-        self.tol = renamed("convergence_threshold", convergence_threshold, "tol", tol)
-        self.n_constraints = renamed("num_constraints", num_constraints, "n_constraints", n_constraints)
-        self.init = init
-        self.diagonal = diagonal
-        self.diagonal_c = diagonal_c
-        self.verbose = verbose
-        self.preprocessor = preprocessor
-        self.random_state = random_state
-        self.num_constraints = "deprecated"
-        self.convergence_threshold = "deprecated"
+    max_iter: int = 100
+    max_proj: int = 10000
+    tol: float = 1e-6
+    n_constraints: int | None = None
+    init: Any = "identity"
+    diagonal: bool = False
+    diagonal_c: float = 1.0
+    verbose: bool = False
+    preprocessor: Preprocessor = None
+    random_state: Any = None
+    num_constraints: Any = "deprecated"
+    convergence_threshold: Any = "deprecated"
 
 
 class SDMLSettings(LikeMetricLearn):
@@ -770,50 +696,33 @@ class SDMLSettings(LikeMetricLearn):
         )
 
 
+@dataclass(eq=False, repr=False)
 class SDML(SDMLSettings, PairLearner):
     """Sparse determinant metric learning: `nearfar.SDML`."""
 
-    def __init__(
-        self,
-        balance_param: float = 0.5,
-        sparsity_param: float = 0.01,
-        prior: Any = "identity",
-        verbose: bool = False,
-        preprocessor: Preprocessor = None,
-        random_state: Any = None,
-    ) -> None:
-        self.balance_param = balance_param
-        self.sparsity_param = sparsity_param
-        self.prior = prior
-        self.verbose = verbose
-        self.preprocessor = preprocessor
-        self.random_state = random_state
+    balance_param: float = 0.5
+    sparsity_param: float = 0.01
+    prior: Any = "identity"
+    verbose: bool = False
+    preprocessor: Preprocessor = None
+    random_state: Any = None
 
 
+@dataclass(eq=False, repr=False)
 class SDML_Supervised(SDMLSettings, DrawingLearner):
     """`SDML` on pairs that are drawn from labels."""
 
     _drawn = {"n_pairs": "n_constraints"}
+    _renamed = {"num_constraints": "n_constraints"}
 
-    def __init__(
-        self,
-        balance_param: float = 0.5,
-        sparsity_param: float = 0.01,
-        prior: Any = "identity",
-        n_constraints: int | None = None,
-        verbose: bool = False,
-        preprocessor: Preprocessor = None,
-        random_state: Any = None,
-        num_constraints: Any = "deprecated",
-    ) -> None:
-        self.balance_param = balance_param
-        self.sparsity_param = sparsity_param
-        self.prior = prior
-        self.n_constraints = renamed("num_constraints", num_constraints, "n_constraints", n_constraints)
-        self.verbose = verbose
-        self.preprocessor = preprocessor
-        self.random_state = random_state
-        self.num_constraints = "deprecated"
+    balance_param: float = 0.5
+    sparsity_param: float = 0.01
+    prior: Any = "identity"
+    n_constraints: int | None = None
+    verbose: bool = False
+    preprocessor: Preprocessor = None
+    random_state: Any = None
+    num_constraints: Any = "deprecated"
 
 
 class LSMLSettings(LikeMetricLearn):
@@ -833,24 +742,16 @@ class LSMLSettings(LikeMetricLearn):
         )
 
 
+@dataclass(eq=False, repr=False)
 class LSML(LSMLSettings, QuadrupletLearner):
     """Least squared-residual metric learning: `nearfar.LSML`."""
 
-    def __init__(
-        self,
-        tol: float = 1e-3,
-        max_iter: int = 1000,
-        prior: Any = "identity",
-        verbose: bool = False,
-        preprocessor: Preprocessor = None,
-        random_state: Any = None,
-    ) -> None:
-        self.tol = tol
-        self.max_iter = max_iter
-        self.prior = prior
-        self.verbose = verbose
-        self.preprocessor = preprocessor
-        self.random_state = random_state
+    tol: float = 1e-3
+    max_iter: int = 1000
+    prior: Any = "identity"
+    verbose: bool = False
+    preprocessor: Preprocessor = None
+    random_state: Any = None
 
     def fit(self, quadruplets: AnyArray, weights: AnyArray | None = None) -> Any:
         """Learn from quadruplets of points (m, 4, d), or of indicators (m, 4).
@@ -861,32 +762,22 @@ class LSML(LSMLSettings, QuadrupletLearner):
         return self._take(self._made(quadruplets.shape[2]).fit(quadruplets, quadruplet_weights=weights))
 
 
+@dataclass(eq=False, repr=False)
 class LSML_Supervised(LSMLSettings, DrawingLearner):
     """`LSML` on quadruplets that are drawn from labels."""
 
     _drawn = {"n_quadruplets": "n_constraints"}
+    _renamed = {"num_constraints": "n_constraints"}
 
-    def __init__(
-        self,
-        tol: float = 1e-3,
-        max_iter: int = 1000,
-        prior: Any = "identity",
-        n_constraints: int | None = None,
-        weights: Any = None,
-        verbose: bool = False,
-        preprocessor: Preprocessor = None,
-        random_state: Any = None,
-        num_constraints: Any = "deprecated",
-    ) -> None:
-        self.tol = tol
-        self.max_iter = max_iter
-        self.prior = prior
-        self.n_constraints = renamed("num_constraints", num_constraints, "n_constraints", n_constraints)
-        self.weights = weights
-        self.verbose = verbose
-        self.preprocessor = preprocessor
-        self.random_state = random_state
-        self.num_constraints = "deprecated"
+    tol: float = 1e-3
+    max_iter: int = 1000
+    prior: Any = "identity"
+    n_constraints: int | None = None
+    weights: Any = None
+    verbose: bool = False
+    preprocessor: Preprocessor = None
+    random_state: Any = None
+    num_constraints: Any = "deprecated"
 
     def fit(self, X: AnyArray, y: AnyArray) -> Any:
         """Learn from points (n, d), or their indicators (n,), and their labels (n,).
@@ -921,32 +812,20 @@ class SCMLSettings(LikeMetricLearn):
         )
 
 
+@dataclass(eq=False, repr=False)
 class SCML(SCMLSettings, TripletLearner):
     """Sparse compositional metric learning: `nearfar.SCML`."""
 
-    def __init__(
-        self,
-        beta: float = 1e-5,
-        basis: Any = "triplet_diffs",
-        n_basis: int | None = None,
-        gamma: float = 5e-3,
-        max_iter: int = 10000,
-        output_iter: int = 500,
-        batch_size: int = 10,
-        verbose: bool = False,
-        preprocessor: Preprocessor = None,
-        random_state: Any = None,
-    ) -> None:
-        self.beta = beta
-        self.basis = basis
-        self.n_basis = n_basis
-        self.gamma = gamma
-        self.max_iter = max_iter
-        self.output_iter = output_iter
-        self.batch_size = batch_size
-        self.verbose = verbose
-        self.preprocessor = preprocessor
-        self.random_state = random_state
+    beta: float = 1e-5
+    basis: Any = "triplet_diffs"
+    n_basis: int | None = None
+    gamma: float = 5e-3
+    max_iter: int = 10000
+    output_iter: int = 500
+    batch_size: int = 10
+    verbose: bool = False
+    preprocessor: Preprocessor = None
+    random_state: Any = None
 
     def fit(self, triplets: AnyArray) -> Any:
         """Learn from triplets of points (m, 3, d), or of indicators (m, 3): the second is nearer than the third."""
@@ -959,35 +838,21 @@ class SCML(SCMLSettings, TripletLearner):
         return self._take(self._made(triplets.shape[2]).fit(triplets[apart]))
 
 
+@dataclass(eq=False, repr=False)
 class SCML_Supervised(SCMLSettings, DrawingLearner):
     """`SCML` on triplets that are drawn from labels."""
 
     _drawn = {"n_neighbors": "k_genuine", "n_impostors": "k_impostor"}
 
-    def __init__(
-        self,
-        k_genuine: int = 3,
-        k_impostor: int = 10,
-        beta: float = 1e-5,
-        basis: Any = "lda",
-        n_basis: int | None = None,
-        gamma: float = 5e-3,
-        max_iter: int = 10000,
-        output_iter: int = 500,
-        batch_size: int = 10,
-        verbose: bool = False,
-        preprocessor: Preprocessor = None,
-        random_state: Any = None,
-    ) -> None:
-        self.k_genuine = k_genuine
-        self.k_impostor = k_impostor
-        self.beta = beta
-        self.basis = basis
-        self.n_basis = n_basis
-        self.gamma = gamma
-        self.max_iter = max_iter
-        self.output_iter = output_iter
-        self.batch_size = batch_size
-        self.verbose = verbose
-        self.preprocessor = preprocessor
-        self.random_state = random_state
+    k_genuine: int = 3
+    k_impostor: int = 10
+    beta: float = 1e-5
+    basis: Any = "lda"
+    n_basis: int | None = None
+    gamma: float = 5e-3
+    max_iter: int = 10000
+    output_iter: int = 500
+    batch_size: int = 10
+    verbose: bool = False
+    preprocessor: Preprocessor = None
+    random_state: Any = None
