@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, nan
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -136,9 +136,9 @@ def search(
     store.count(where)  # refuses a wrong condition, before the embedding takes seconds
     check_group_column(store, group_by)
     if not query:
-        found = words_hits(store.search_words(words, k, where=where))
-        items = text_items("words", [words], [""])
-        return Found(items, [words], np.zeros((1, store.dimensions), np.float32), found, found.counts)
+        return found_by_words(store, words, k, where)
+
+    # the queries
     if adapter is None:
         model = model_of(store, run)
     else:
@@ -149,21 +149,17 @@ def search(
     if adapter is not None:
         embeddings = QueryAdapter.load(adapter).transform(embeddings)
     queries = first_dims(embeddings, store.about)
+
+    # their neighbors, however far
     wanted = k + int(exclude_self)
-    limit = within
     matched = None
     if words:
-        # an item that has the words is found however far it is
         hits = search_fused(store, queries, words, wanted, where=where)
     elif rerank is None:
         hits = store.search(queries, wanted, where=where, group_by=group_by)
-        if limit is None:
-            limit = threshold_of(store.about)
     else:
-        # the threshold of an index does not apply to the distances of a re-ranking method
-        hits, matched = search_again(
-            store, queries, wanted, rerank, where=where, group_by=group_by, model=model, items=items
-        )
+        how: dict[str, Any] = {"where": where, "group_by": group_by, "model": model, "items": items}
+        hits, matched = search_again(store, queries, wanted, rerank, **how)
     if exclude_self:
         content = queries
         if adapter is None and model is not None and items.kind == "text" and items.unnamed:
@@ -171,10 +167,28 @@ def search(
         in_index = names_in_index(store, items, query, content)
         values = values_of(store, group_by, in_index) if group_by else ()
         hits = hits.without_self(in_index, k, column=group_by, values=values)
-    counts = hits.counts
-    if limit is not None:
-        hits = hits._replace(positions=np.where(hits.distances <= limit, hits.positions, -1))
-    return Found(items, names_from(items, query), queries, hits, counts, inf if limit is None else limit, matched)
+    found = Found(items, names_from(items, query), queries, hits, hits.counts, matched=matched)
+
+    # those that are near enough
+    limit = within
+    if limit is None and not words and rerank is None:
+        # an item that has the words is found however far it is, and a re-ranking method has other distances
+        limit = threshold_of(store.about)
+    return found if limit is None else found_within(found, limit)
+
+
+def found_by_words(store: Store, words: str, k: int, where: str) -> Found:
+    """Return what `search` finds by words alone, which is one query without an embedding."""
+    hits = words_hits(store.search_words(words, k, where=where))
+    no_embedding = np.zeros((1, store.dimensions), np.float32)
+    return Found(text_items("words", [words], [""]), [words], no_embedding, hits, hits.counts)
+
+
+def found_within(found: Found, limit: float) -> Found:
+    """Return what was found without the neighbors beyond a distance."""
+    hits = found.hits
+    near = np.where(hits.distances <= limit, hits.positions, -1)
+    return replace(found, hits=hits._replace(positions=near), within=limit)
 
 
 def model_of(store: Store, run: str | os.PathLike[str] | None = None) -> Model | None:
