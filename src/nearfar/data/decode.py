@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 from weakref import WeakKeyDictionary
 
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from ..progress import counted
 from .dataset import ArrayReader, BadItemError, DataError, Dataset, Source, number_labels, unwrapped
 from .image_formats import open_image
-from .readers.files import Files, OutsideError, file_behind
+from .readers.files import Files, ReadsFiles, file_behind
 from .shrunk import ShrunkCopies, open_copies
 
 GRAY_SAMPLE = 32  # number of images from which to guess whether all images of a set are gray
@@ -395,11 +394,11 @@ def part_that_fits(
 
 
 @dataclass(frozen=True, eq=False)
-class ImageReader:
+class ImageReader(ReadsFiles):
     """Read item i from a file of a folder or zip, cropped to its box, and made square if `size` is set."""
 
-    files: Files
-    paths: Sequence[str]
+    bad = BadImageError
+
     channels: int = 3
     boxes: Sequence[Box | None] | None = None
     size: int | None = None
@@ -487,17 +486,6 @@ class ImageReader:
 
     def _cut(self, i: int) -> bool:
         return self.boxes is not None and self.boxes[i] is not None
-
-    def _name(self, i: int) -> str:
-        return (Path(self.files.root) / self.paths[i]).as_posix()
-
-    def _data(self, i: int) -> bytes:
-        try:
-            return self.files.read(self.paths[i])
-        except OutsideError:
-            raise
-        except DataError as error:
-            raise BadImageError(str(error)) from error
 
 
 _open_copies: WeakKeyDictionary[ImageReader, dict[Any, ShrunkCopies | None]] = WeakKeyDictionary()

@@ -10,7 +10,6 @@ import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from ..numerics.mel import SOUND_RATE, log_mel
 from ..progress import counted
 from .dataset import BadItemError, DataError, Dataset, Source, number_labels, unwrapped
-from .readers.files import Files, OutsideError
+from .readers.files import ReadsFiles
 
 SOUNDS = (".aif", ".aifc", ".aiff", ".au", ".caf", ".flac", ".mp3", ".oga", ".ogg", ".opus", ".w64", ".wav")
 """Endings of the sounds that are read."""
@@ -186,11 +185,10 @@ def encoded_sound(wave: Wave, seconds: float) -> bytes:
 
 
 @dataclass(frozen=True, eq=False)
-class SoundReader:
+class SoundReader(ReadsFiles):
     """Read item i from a sound of a folder or an archive."""
 
-    files: Files
-    paths: Sequence[str]
+    bad = BadSoundError
 
     def __call__(self, i: int) -> Wave:
         return decode_sound(self._data(i), self._name(i))
@@ -202,17 +200,6 @@ class SoundReader:
     def small(self, i: int, side: int) -> NDArray[np.uint8]:
         """Return a picture of item i for display."""
         return picture_of(self(i))
-
-    def _name(self, i: int) -> str:
-        return (Path(self.files.root) / self.paths[i]).as_posix()
-
-    def _data(self, i: int) -> bytes:
-        try:
-            return self.files.read(self.paths[i])
-        except OutsideError:
-            raise
-        except DataError as error:
-            raise BadSoundError(str(error)) from error
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from ...io.formats import TARS
 from ...io.hidden_files import hidden
@@ -26,7 +26,7 @@ from ...io.untrusted import (
     read_stream,
 )
 from ...quoting import PATH, quoted, shorten
-from ..dataset import DataError, DataNotFoundError
+from ..dataset import BadItemError, DataError, DataNotFoundError
 from .saved_datasets import ArrowFiles
 from .shard_files import ShardFiles
 from .tar_files import TarFiles
@@ -223,6 +223,28 @@ def open_files(path: str | Path) -> Files:
     if not zipfile.is_zipfile(path):
         raise DataError(f"{path}: neither a folder nor a zip or tar archive")
     return ZipFiles(str(path))
+
+
+@dataclass(frozen=True, eq=False)
+class ReadsFiles:
+    """A reader whose item i is a file of a folder or an archive, or a part of it."""
+
+    bad: ClassVar[type[BadItemError]]
+    """The error that names an item whose file cannot be read."""
+
+    files: Files
+    paths: Sequence[str]
+
+    def _name(self, i: int) -> str:
+        return (Path(self.files.root) / self.paths[i]).as_posix()
+
+    def _data(self, i: int) -> bytes:
+        try:
+            return self.files.read(self.paths[i])
+        except OutsideError:
+            raise
+        except DataError as error:
+            raise self.bad(str(error)) from error
 
 
 def file_behind(files: Files, name: str) -> Path:
