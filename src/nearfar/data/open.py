@@ -153,16 +153,8 @@ def open_task(
     DataError
         If the data cannot be used; the message is one line.
     """
-    opened, *others = _open_each(
-        [source] if test is None else [source, test],
-        label=label,
-        name=name,
-        image_size=image_size,
-        skip_bad=skip_bad,
-        partial=partial,
-        pairs=pairs,
-        mixed=mixed,
-    )
+    how: dict[str, Any] = {"label": label, "name": name, "image_size": image_size, "skip_bad": skip_bad}
+    opened, *others = _open_each(source, test, **how, partial=partial, pairs=pairs, mixed=mixed)
     is_drawn = opened.roles is None and test is None and not test_classes
     if split == "rows" or (is_drawn and opened.items.has_label_sets):  # a set is no class that can be held out
         _check_rows_split(opened, test, test_classes)
@@ -188,13 +180,16 @@ def open_task(
     return _assemble(opened.items.name, train, validation_items, queries, gallery, how_split)
 
 
-def _open_each(sources: Sequence[Named], *, label: str | None, name: str | None, **settings: Any) -> list[Source]:
-    """Open sources, with the columns of labels and names for those that are tables, if any is; else it is refused."""
-    tables = [has_columns(local_source(source)) for source in sources]
+def _open_each(
+    source: Named, test: Named | None, *, label: str | None = None, name: str | None = None, **settings: Any
+) -> list[Source]:
+    """Open one or two sources, with the columns of labels and names for tables; if none is one, these are refused."""
+    sources = [source] if test is None else [source, test]
+    tables = [has_columns(local_source(each)) for each in sources]
     opened = []
-    for source, is_of_columns in zip(sources, tables, strict=True):
+    for each, is_of_columns in zip(sources, tables, strict=True):
         columns: dict[str, Any] = {"label": label, "name": name} if is_of_columns or not any(tables) else {}
-        opened.append(open_source(source, **columns, **settings))
+        opened.append(open_source(each, **columns, **settings))
     return opened
 
 
@@ -314,32 +309,12 @@ def with_pairs(task: Task, table: Named, *, skip_bad: bool = False) -> Task:
     return replace(task, **found, protocol=f"{task.protocol[:-1]}; {note}.")
 
 
-def open_whole(
-    source: Named,
-    *,
-    test: Named | None = None,
-    label: str | None = None,
-    name: str | None = None,
-    image_size: int | None = None,
-    skip_bad: bool = False,
-    partial: bool = False,
-    pairs: bool = False,
-    mixed: bool = False,
-) -> Task:
-    """Open data to train on all of them, including those of `test`; parameters as for `open_task`.
+def open_whole(source: Named, *, test: Named | None = None, **how: Any) -> Task:
+    """Open data to train on all of them, including those of `test`; `how` are other arguments of `open_source`.
 
     The test items of this task are its training items, so that its scores do not measure new items.
     """
-    opened, *others = _open_each(
-        [source] if test is None else [source, test],
-        label=label,
-        name=name,
-        image_size=image_size,
-        skip_bad=skip_bad,
-        partial=partial,
-        pairs=pairs,
-        mixed=mixed,
-    )
+    opened, *others = _open_each(source, test, **how)
     items = opened.items
     for other in others:
         items = items.joined(other.items)
