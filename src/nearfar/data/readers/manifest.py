@@ -9,7 +9,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from math import isnan
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from unicodedata import normalize
 
 import numpy as np
@@ -76,6 +76,18 @@ MAX_SEARCHED_COLUMNS = 1000  # maximum number of columns among which a misspelle
 LONGEST_NAME = 1000  # characters of a text that is the name of a row
 
 Table = Mapping[str, Sequence[Any]]
+
+
+class Reading(NamedTuple):
+    """How a table is read: the arguments of `read_manifest`."""
+
+    label: str | None
+    name: str | None
+    group: str | None
+    image_size: int | None
+    skip_bad: bool
+    unlabeled: str | None
+    pairs: bool
 
 
 class NotNumbersError(DataError):
@@ -156,11 +168,11 @@ def read_manifest(
     whole, stored = _columns(path, label)
     if label is None and not pairs and lists_pairs(whole):
         return _listed_source(path, whole, image_size=image_size, skip_bad=skip_bad)
-    how: dict[str, Any] = {"image_size": image_size, "skip_bad": skip_bad, "unlabeled": unlabeled, "pairs": pairs}
     sets = None
     if label is None and SETS in whole and not any(column in whole for column in LABELS[:2]):
         whole, sets = _with_sets(path, whole)
-    source = _source(path, whole, stored, label=label, name=name, group=group, **how)
+    reading = Reading(label, name, group, image_size, skip_bad, unlabeled, pairs)
+    source = _source(path, whole, stored, reading)
     return source if sets is None else replace(source, items=replace(source.items, class_labels=sets))
 
 
@@ -173,42 +185,32 @@ def _with_sets(path: Path, table: Table) -> tuple[Table, ClassLabels]:
     return {**{name: cells for name, cells in table.items() if name != SETS}, LABELS[0]: classes}, sets
 
 
-def _source(
-    path: Path,
-    whole: Table,
-    stored: Files | None,
-    *,
-    label: str | None,
-    name: str | None,
-    group: str | None,
-    image_size: int | None,
-    skip_bad: bool,
-    unlabeled: str | None,
-    pairs: bool = False,
-) -> Source:
+def _source(path: Path, whole: Table, stored: Files | None, reading: Reading) -> Source:
     """Make a source from the columns of a table."""
+    skip_bad = reading.skip_bad
+    unlabeled = reading.unlabeled
     texts = None
-    if pairs:
+    if reading.pairs:
         texts = _texts_of_pairs(path, whole)
-        if label is None and "label" not in whole:  # every image forms its own class
+        if reading.label is None and "label" not in whole:  # every image forms its own class
             whole = {**whole, "label": [str(image) for image in whole["path"]]}
-    place = _place(path, whole, label, unlabeled)
+    place = _place(path, whole, reading.label, unlabeled)
     whole, left_out = _labeled(whole, place) if skip_bad and unlabeled is None else (whole, ())
-    if texts is not None and label is None:
+    if texts is not None and reading.label is None:
         left_out = (*left_out, *_shared_texts(texts, whole["label"]))
     if place is not None:
         column = whole[place]
     else:
         column = [""] * len(next(iter(whole.values()), ()))
     table: Table = {name: other for name, other in whole.items() if name != place}
-    if group is not None:
-        table = _grouped(path, whole, table, group)
+    if reading.group is not None:
+        table = _grouped(path, whole, table, reading.group)
     unnamed = table
-    table = _named(path, table, name, whole, stored)
+    table = _named(path, table, reading.name, whole, stored)
     if "name" in table:
         _check_names(path, table["name"])
     notes = [*left_out]
-    if name is None:
+    if reading.name is None:
         notes += [f"named by the column {column!r}" for column in unnamed.keys() - table.keys() - {"name"}]
         notes += _repeated_ids(table, unnamed)
     if "path" not in table and _are_texts(table):
@@ -217,9 +219,10 @@ def _source(
         return _noted(source, notes)
     if "path" not in table:
         return _noted(_table_source(path, table, whole, column, unlabeled, skip_bad), notes)
-    reading: dict[str, Any] = {"image_size": image_size, "skip_bad": skip_bad}
     boxes = boxes_in(path, whole)
-    source = _images_source(path, table, _labels(path, column, unlabeled), stored, boxes, texts, **reading)
+    labels = _labels(path, column, unlabeled)
+    how: dict[str, Any] = {"image_size": reading.image_size, "skip_bad": skip_bad}
+    source = _images_source(path, table, labels, stored, boxes, texts, **how)
     return _noted(source, left_out)
 
 
