@@ -25,6 +25,7 @@ from nearfar.train.timing.time_limit import TimeLimit, TimePlan, TooFewMinutes
 from nearfar.train.timing.time_plan import (
     Amounts,
     BatchTimes,
+    Measured,
     Speed,
     plan_untrained,
     planned,
@@ -37,7 +38,7 @@ from ..commands import run
 from ..test_training_items import SMALL, rows_file
 
 PHOTOS = {"objective": "SupConLoss()", "epochs": 4, "schedule": "cosine", "warmup": 0.25, "pretrained": True}
-AMOUNTS = Amounts(train=2300, unseen=400, test=2700, batches=36)
+AMOUNTS = Amounts(train=2300, unseen=400, test=2700, batches=36, kind="image")
 
 
 class Clock:
@@ -77,7 +78,7 @@ def photos(**settings):
 
 def plan_of(config, minutes, speed, amounts=AMOUNTS, given=None, clock=None):
     limit = TimeLimit(minutes, clock or Clock())
-    return planned(given or TrainConfig.of(data="photos"), config, speed, amounts, limit, 2.0, "image")
+    return planned(given or TrainConfig.of(data="photos"), Measured(config, speed, amounts, opening=2.0), limit)
 
 
 @pytest.fixture
@@ -115,7 +116,7 @@ def test_a_planned_training_ends_in_time_and_uses_it():
     rng = np.random.default_rng(0)
     for _ in range(200):
         machine = Speed(*np.exp(rng.uniform(-9, 1, 5)))
-        amounts = Amounts(*map(int, np.exp(rng.uniform(1, 8, 4))))
+        amounts = Amounts(*map(int, np.exp(rng.uniform(1, 8, 4))), kind="image")
         config = photos(eval_every=1) if rng.random() < 0.5 else photos()
         left = float(np.exp(rng.uniform(2, 7)))
         steps = steps_in_time(config, machine, amounts, left)
@@ -147,7 +148,7 @@ def test_a_second_training_is_planned_if_half_of_the_usual_batches_and_it_fit():
     def plans(minutes):
         """With another training of 1.5 times the length, and without one."""
         return [
-            planned(given, photos(), speed(0.5), AMOUNTS, TimeLimit(minutes, Clock()), 2.0, "image", again=again)
+            planned(given, Measured(photos(), speed(0.5), AMOUNTS, 2.0, again), TimeLimit(minutes, Clock()))
             for again in (1.5, 0.0)
         ]
 
@@ -180,7 +181,7 @@ def test_images_are_smaller_where_large_ones_leave_too_few_passes():
 
 def test_too_little_time_is_one_line_with_what_is_possible():
     clock = Clock()
-    million = Amounts(train=425_000, unseen=75_000, test=500_000, batches=6640)
+    million = Amounts(train=425_000, unseen=75_000, test=500_000, batches=6640, kind="image")
     with pytest.raises(TrainError) as raised:
         plan_of(photos(), 4, speed(0.5, item=0.01), million, clock=clock)
     said = str(raised.value)

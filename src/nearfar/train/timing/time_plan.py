@@ -91,18 +91,48 @@ class Speed(NamedTuple):
 
 
 class Amounts(NamedTuple):
-    """Numbers of items of the parts of a task, and of batches in a pass over the training items."""
+    """Numbers of items of the parts of a task, of batches in a pass over the training items, and the kind of items."""
 
     train: int
     unseen: int
     test: int
     batches: int
+    kind: str
 
     @classmethod
     def of(cls, task: Task, batches: int) -> Amounts:
         unseen = 0 if task.validation is None else len(task.validation)
         test = len(task.test) + (0 if task.gallery is None else len(task.gallery))
-        return cls(len(task.train), unseen, test, batches)
+        return cls(len(task.train), unseen, test, batches, task.train.kind)
+
+    @property
+    def items(self) -> int:
+        return self.train + self.unseen + self.test
+
+
+class Measured(NamedTuple):
+    """What a plan follows from.
+
+    Attributes
+    ----------
+    settled : TrainConfig
+        Settings with all that depends on the data.
+    speed : Speed
+        What the training takes.
+    amounts : Amounts
+        Of how much it is.
+    opening : float
+        Seconds of settling, which is done again for the new settings; data are then read already, so it takes less.
+    again : float
+        Length of another training on all training classes, relative to this one. It is planned if there is time for
+        half of the usual batches and for it.
+    """
+
+    settled: TrainConfig
+    speed: Speed
+    amounts: Amounts
+    opening: float
+    again: float = 0.0
 
 
 def plan_training(config: TrainConfig, limit: TimeLimit, start: Path | None = None) -> TimePlan:
@@ -138,7 +168,7 @@ def plan_training(config: TrainConfig, limit: TimeLimit, start: Path | None = No
     again = length_again(settled, task, _usual_steps(settled, amounts))
     side = _largest_side(sides, settled, speed, amounts, limit.seconds_left - opening)
     if side == sides[0]:
-        return planned(config, settled, speed, amounts, limit, opening, kind=task.train.kind, again=again)
+        return planned(config, Measured(settled, speed, amounts, opening, again), limit)
     quick = measuring <= MOST_MEASURING * left
     sizes: dict[str, int | None] = {}
     if _has_time_for_features(settled, task, speed, amounts, limit.seconds_left - opening):
@@ -153,7 +183,7 @@ def plan_training(config: TrainConfig, limit: TimeLimit, start: Path | None = No
     if quick:
         speed, _ = measure(plan, limit, **_sizes_at(settled, side))
     try:
-        found = planned(small, settled, speed, amounts, limit, opening, kind=task.train.kind, again=again)
+        found = planned(small, Measured(settled, speed, amounts, opening, again), limit)
     except TooFewMinutes as error:
         if error.untrained is None and not sizes:
             raise
@@ -211,10 +241,10 @@ def plan_untrained(config: TrainConfig, limit: TimeLimit, start: Path | None = N
         if needed <= free:
             return _with_side(config, settled, side)
     needed = (60 * limit.minutes - limit.seconds_left) + (opening + needed) / UNTRAINED_SHARE
-    items = f"{amounts.train + amounts.unseen + amounts.test:,} {task.train.kind}s"
+    items = f"{amounts.items:,} {amounts.kind}s"
     raise TooFewMinutes(
         f"minutes: {limit.minutes:g} are too few for {items}: reading them and the scores take about "
-        f"{duration(needed)}; give at least {ceil(needed / 60)}, or fewer {task.train.kind}s",
+        f"{duration(needed)}; give at least {ceil(needed / 60)}, or fewer {amounts.kind}s",
         untrained=None,
     )
 
@@ -246,39 +276,16 @@ def _at_side(speed: Speed, side: int, measured: int) -> Speed:
     return speed._replace(batch=share * speed.batch, item=share * speed.item)
 
 
-def planned(
-    given: TrainConfig,
-    settled: TrainConfig,
-    speed: Speed,
-    amounts: Amounts,
-    limit: TimeLimit,
-    opening: float,
-    kind: str,
-    again: float = 0.0,
-) -> TimePlan:
-    """Return the plan for a speed that was measured.
-
-    Parameters
-    ----------
-    given, settled : TrainConfig
-        Settings as they were given, with the image size, and with all that depends on the data.
-    speed, amounts : Speed, Amounts
-        What the training takes, and of how much.
-    limit : TimeLimit
-        The time.
-    opening : float
-        Seconds of settling, which is done again for the new settings; data are then read already, so it takes less.
-    kind : str
-        Kind of the items.
-    again : float
-        Length of another training on all training classes, relative to this one. It is planned if there is time for
-        half of the usual batches and for it.
+def planned(given: TrainConfig, measured: Measured, limit: TimeLimit) -> TimePlan:
+    """Return the plan for settings as they were given, with the image size, and a speed that was measured.
 
     Raises
     ------
     TrainError
         If not even a few batches and the scores fit into the time.
     """
+    settled, speed, amounts, opening, again = measured
+    kind = amounts.kind
     usual = _usual_steps(settled, amounts)
     left = limit.seconds_left
     fitting = steps_in_time(settled, speed, amounts, left - opening)
@@ -286,7 +293,7 @@ def planned(
         spent = 60 * limit.minutes - left
         fixed = opening + _fixed_seconds(settled, speed, amounts)
         needed = spent + (fixed + _seconds_of(FEWEST_STEPS, settled, speed, amounts)) / (1 - RESERVE)
-        items = f"{amounts.train + amounts.unseen + amounts.test:,} {kind}s"
+        items = f"{amounts.items:,} {kind}s"
         seconds = opening + speed.start + seconds_untrained(speed, amounts)
         has_inputs = settled.starts_pretrained or not settled.trunk.startswith("transformers:")
         fits = settled.keep == "best" and has_inputs and seconds < left
@@ -331,8 +338,9 @@ def seconds_after(config: TrainConfig, speed: Speed, amounts: Amounts) -> float:
 
 def seconds_untrained(speed: Speed, amounts: Amounts) -> float:
     """Return the seconds of the features of all items, before a training, and of their closed form and scores."""
-    items = amounts.train + amounts.unseen + amounts.test
-    return SECONDS_AT_LEAST + items * (speed.item + speed.mark) + _seconds_of_forms(speed.features, amounts.train)
+    return (
+        SECONDS_AT_LEAST + amounts.items * (speed.item + speed.mark) + _seconds_of_forms(speed.features, amounts.train)
+    )
 
 
 def _seconds_of_forms(d: int, n: int) -> float:
