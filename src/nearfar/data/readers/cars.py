@@ -32,11 +32,8 @@ def read_cars(
         A folder or zip with (a) `car_ims/` and `cars_annos.mat`; (b) `cars_train/`, `cars_test/` and `devkit/` with
         cars_train_annos.mat, cars_test_annos_withlabels.mat and cars_meta.mat (the test annotations may also be next to
         `devkit/`); (c) folders train/ and test/ with one folder per class, with or without names.csv.
-    image_size : int, optional
-        Side in pixels to which every image is made square: the shorter side is resized, and the center is cropped. By
-        default, images are kept as they are.
-    skip_bad : bool
-        Leave out images that cannot be decoded, instead of raising an error.
+    image_size, skip_bad
+        As for `nearfar.data.open_task`.
     expected : mapping, optional
         Number of images and classes of each role, which are checked; None accepts any.
 

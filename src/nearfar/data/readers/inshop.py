@@ -25,11 +25,8 @@ def read_inshop(
     ----------
     path : str or Path
         The folder with list_eval_partition.txt (or with Eval/ that contains it) and img/, or its parent, or a zip.
-    image_size : int, optional
-        Side in pixels to which every image is made square: the shorter side is resized, and the center is cropped. By
-        default, images are kept as they are.
-    skip_bad : bool
-        Leave out images that cannot be decoded, instead of raising an error.
+    image_size, skip_bad
+        As for `nearfar.data.open_task`.
     expected : mapping, optional
         Number of images and classes of each role, which are checked; None accepts any.
 

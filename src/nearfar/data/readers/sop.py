@@ -25,11 +25,8 @@ def read_sop(
     ----------
     path : str or Path
         `Stanford_Online_Products.zip`, the folder of that name (with Ebay_train.txt and Ebay_test.txt), or its parent.
-    image_size : int, optional
-        Side in pixels to which every image is made square: the shorter side is resized, and the center is cropped. By
-        default, images are kept as they are.
-    skip_bad : bool
-        Leave out images that cannot be decoded, instead of raising an error.
+    image_size, skip_bad
+        As for `nearfar.data.open_task`.
     expected : mapping, optional
         Number of images and classes of each role, which are checked; None accepts any.
 
