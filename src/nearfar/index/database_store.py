@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from ..numerics.types import AnyArray, Array, Ints
 from .filters import Kind
 from .groups import first_of_groups
 from .index import Index
+from .index_lock import Opened
 from .records import (
     Hits,
     Records,
@@ -58,11 +59,9 @@ def _replaced(store: DatabaseStore) -> bool:
         return False
 
 
-class DatabaseStore(ABC):
+class DatabaseStore(Opened, ABC):
     """A collection in a database. `Store` describes the methods; a database implements the abstract ones."""
 
-    uri: str
-    writes: bool
     searches_words = False
     turn: AbstractContextManager[Any] = nullcontext()
     """What a thread holds while it reads, if another one must not read at the same time."""
@@ -71,9 +70,6 @@ class DatabaseStore(ABC):
 
     _state: dict[str, Any]
     """What is stored beside the items: distance, engine, kind of labels, and `about`, what made the items."""
-
-    _held: ExitStack
-    """The lock of a writer."""
 
     @property
     def distance(self) -> str:
@@ -171,19 +167,6 @@ class DatabaseStore(ABC):
     def __repr__(self) -> str:
         n, d = self.count(), self.dimensions
         return f"{type(self).__name__} {self.uri}: {n:,} x {d}, {self.distance}, engine {self.engine()}"
-
-    def close(self) -> None:
-        self._held.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def _check_writes(self) -> None:
-        if not self.writes:
-            raise ValueError(f'{self.uri}: opened to be read; open it with mode="w" to change it')
 
     def _check_new(self, records: Records, is_empty: bool) -> None:
         """Raise unless the records fit what the collection holds."""

@@ -30,7 +30,7 @@ from .collection_file import (
 from .filters import Kind, mask, parse_filter
 from .graph_file import build_graph, open_graph
 from .index import Index, Metadata, metadata_of
-from .index_lock import index_lock
+from .index_lock import Opened, index_lock
 from .mapped_search import MappedSearch
 from .records import Hits, Records, check_column, counts_of_classes, names_in
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 COMPACTED_FROM = 0.1  # share of removed items from which on a file is written again without them
 
 
-class FileStore:
+class FileStore(Opened):
     """A collection in one file; see `Store`. A reader sees the file as it was when it was opened."""
 
     searches_words = True
@@ -233,15 +233,6 @@ class FileStore:
         size = f"{self.count():,} x {self.dimensions}"
         return f"FileStore {self.uri}: {size}, {self.distance}, engine {self.engine()}"
 
-    def close(self) -> None:
-        self._held.close()
-
-    def __enter__(self) -> FileStore:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
     def _state(self) -> Root:
         """Return what the collection has beside its items; it is read when it is needed after a change."""
         if self._root is None:
@@ -267,10 +258,6 @@ class FileStore:
     def _has_graph(self, root: Root) -> bool:
         """Return whether a graph may be searched, which is beside the file."""
         return root.engine == "exact" and graph_of(self.path).exists()
-
-    def _check_writes(self) -> None:
-        if not self.writes:
-            raise ValueError(f'{self.uri}: opened to be read; open it with mode="w" to change it')
 
     def _change(self, change: Change) -> None:
         """Write a change."""

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Self
 
 from ..io.atomic_files import locked
 from ..io.cache import private_folder
@@ -18,6 +19,28 @@ WAIT = 600.0
 
 _holders: dict[Path, tuple[int, int]] = {}
 """The process and the thread that hold the lock of an index. A forked process copies the entries of its parent."""
+
+
+class Opened:
+    """A collection that is open to be read, or to be changed, and then locked."""
+
+    uri: str
+    writes: bool
+    _held: ExitStack
+    """The lock of a writer."""
+
+    def close(self) -> None:
+        self._held.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _check_writes(self) -> None:
+        if not self.writes:
+            raise ValueError(f'{self.uri}: opened to be read; open it with mode="w" to change it')
 
 
 @contextmanager
