@@ -8,13 +8,10 @@ norms, JMMD = JIntra + 2 JRS.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 from torch import Tensor
 
 from ..pairwise.comparison import safe_sqrt
-from ..wholebatch.kernel_embeddings import LAYERS, ClassSums, JointTerm
+from ..wholebatch.kernel_embeddings import ClassSums, NormTerm
 
 
 def jintra(sums: ClassSums, squared: bool) -> Tensor:
@@ -25,7 +22,7 @@ def jintra(sums: ClassSums, squared: bool) -> Tensor:
     return -(sums.weights() * (norms[:, None] + norms)).sum()
 
 
-class JIntra(JointTerm):
+class JIntra(NormTerm):
     """Negative mean norm of the joint distributions of classes, whose minimum makes each class compact.
 
     Parameters
@@ -35,31 +32,6 @@ class JIntra(JointTerm):
     squared : bool
         Whether to take squared norms; the paper does not.
     """
-
-    def __init__(
-        self,
-        layers: Sequence[str] = LAYERS,
-        *,
-        kernel: str | Sequence[str] = "gaussian",
-        kernels: int | Sequence[int] = 3,
-        class_kernels: int = 1,
-        degree: int = 2,
-        multiplier: float | Sequence[float] = 2.0,
-        bandwidths: Sequence[Any] | None = None,
-        raw: bool = False,
-        squared: bool = False,
-    ) -> None:
-        super().__init__(
-            layers,
-            kernel=kernel,
-            kernels=kernels,
-            class_kernels=class_kernels,
-            degree=degree,
-            multiplier=multiplier,
-            bandwidths=bandwidths,
-            raw=raw,
-        )
-        self.squared = squared
 
     def of(self, sums: ClassSums) -> Tensor:
         return jintra(sums, self.squared)

@@ -8,13 +8,10 @@ K: the joint kernel of JRS; N: number of different-class pairs. Self pairs are p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 from torch import Tensor
 
 from ..pairwise.comparison import safe_sqrt
-from ..wholebatch.kernel_embeddings import LAYERS, ClassSums, JointTerm
+from ..wholebatch.kernel_embeddings import ClassSums, NormTerm
 
 
 def jmmd(sums: ClassSums, squared: bool) -> Tensor:
@@ -26,7 +23,7 @@ def jmmd(sums: ClassSums, squared: bool) -> Tensor:
     return -(sums.weights() * (gap if squared else safe_sqrt(gap))).sum()
 
 
-class JMMD(JointTerm):
+class JMMD(NormTerm):
     """Negative mean distance between the joint distributions of classes.
 
     Parameters
@@ -40,31 +37,6 @@ class JMMD(JointTerm):
     -----
     The paper gives it a weight of 0.1. Classes that coincide have the distance 0 with zero gradient.
     """
-
-    def __init__(
-        self,
-        layers: Sequence[str] = LAYERS,
-        *,
-        kernel: str | Sequence[str] = "gaussian",
-        kernels: int | Sequence[int] = 3,
-        class_kernels: int = 1,
-        degree: int = 2,
-        multiplier: float | Sequence[float] = 2.0,
-        bandwidths: Sequence[Any] | None = None,
-        raw: bool = False,
-        squared: bool = False,
-    ) -> None:
-        super().__init__(
-            layers,
-            kernel=kernel,
-            kernels=kernels,
-            class_kernels=class_kernels,
-            degree=degree,
-            multiplier=multiplier,
-            bandwidths=bandwidths,
-            raw=raw,
-        )
-        self.squared = squared
 
     def of(self, sums: ClassSums) -> Tensor:
         return jmmd(sums, self.squared)

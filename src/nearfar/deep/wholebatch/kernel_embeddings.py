@@ -323,3 +323,32 @@ class JointTerm(WatchesLayers, SetTerm):
         }
         name = type(self).__name__
         raise ValueError(f"{name}: the {layer!r} layer is missing: {need[layer]}, or leave {layer!r} out of layers")
+
+
+class NormTerm(JointTerm):
+    """Base class of regularizers that are a mean of norms, or of squared norms, which the paper does not take."""
+
+    def __init__(
+        self,
+        layers: Sequence[str] = LAYERS,
+        *,
+        kernel: str | Sequence[str] = "gaussian",
+        kernels: int | Sequence[int] = 3,
+        class_kernels: int = 1,
+        degree: int = 2,
+        multiplier: float | Sequence[float] = 2.0,
+        bandwidths: Sequence[Any] | None = None,
+        raw: bool = False,
+        squared: bool = False,
+    ) -> None:
+        super().__init__(
+            layers,
+            kernel=kernel,
+            kernels=kernels,
+            class_kernels=class_kernels,
+            degree=degree,
+            multiplier=multiplier,
+            bandwidths=bandwidths,
+            raw=raw,
+        )
+        self.squared = squared
