@@ -150,7 +150,7 @@ def test_an_index_is_copied_to_another_kind_of_storage(uri, capsys, monkeypatch)
     code, _, err = run(capsys, monkeypatch, "index", uri, "-o", "copy.index")
     assert (code, "copy.index exists" in err) == (2, True)
     code, _, err = run(capsys, monkeypatch, "index", uri, "all.npz", "-o", "more.index")
-    assert (code, err.startswith(f"nearfar: SOURCE: {uri}: an index is copied as it is")) == (2, True)
+    assert (code, err.startswith(f"nearfar: DATA: {uri}: an index is copied as it is")) == (2, True)
 
 
 def test_the_engine_of_an_index_is_changed_without_embedding(uri, capsys, monkeypatch):
@@ -235,8 +235,8 @@ def test_the_distance_of_an_index_is_chosen_once(uri, capsys, monkeypatch):
     assert (code, out) == (0, f"{uri}: Index of 12 x 4, euclidean, engine exact; 12 items embedded\n")
     for words, told in (
         (["far.npz", "-o", uri, "--add", "--distance", "cosine"], "--distance: {} uses the euclidean distance, not"),
-        (["-o", uri, "--distance", "cosine"], "SOURCE: expected a run"),
-        ([uri, "-o", f"copy-{uri}", "--distance", "cosine"], "an index is copied as it is"),
+        (["-o", uri, "--distance", "cosine"], "SOURCE: expected a run, a learner or embeddings with --distance; only"),
+        ([uri, "-o", f"copy-{uri}", "--distance", "cosine"], "--distance: {}: an index is copied as it is"),
     ):
         code, _, err = run(capsys, monkeypatch, "index", *words)
         assert code == 2

@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from math import inf
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ..data import Dataset
@@ -47,6 +46,21 @@ from .stores import DIMS, MAPPED, THRESHOLD, Store, create, exists, open_store
 
 DISPLAY_NAME = "display_name"
 """The column `name` of a table whose items are identified by another column."""
+
+
+class Writing(NamedTuple):
+    """How items are written to an index: arguments of `build`, and what is stored with the index."""
+
+    add: bool
+    new: bool
+    remove: Sequence[str]
+    engine: str
+    skip_bad: bool
+    label: str | None
+    name: str | None
+    columns: Path | None
+    distance: str | None
+    about: Mapping[str, str]
 
 
 def build(
@@ -115,20 +129,26 @@ def build(
     data = None if data is None else local_source(data)
     out = Path(out)
     columns = None if columns is None else Path(columns)
+    engine = engine or ""
     about = stored_settings(threshold, dims, new_index=source is not None and not add)
+    of_items: dict[str, object] = {"DATA": data, "add": add, "label": label, "skip_bad": skip_bad, "columns": columns}
+    of_items |= {"dims": dims, "distance": distance}
     if out.suffix == ".parquet" and source is not None and kind_of(source) is SourceKind.INDEX:
         copied = Path(source)
-        check_copied_as_it_is(copied, [data, add, label, skip_bad, columns, dims, distance, engine, threshold])
+        check_copied_as_it_is(copied, {**of_items, "engine": engine, "threshold": threshold}, only="overwrite= works")
         return copy_to_table(copied, out, overwrite=overwrite)
     if kind_by_name(out) is SourceKind.EMBEDDINGS:  # commands would read a file of this name as embeddings
         raise ValueError(f"out: {out}: is the name of a table or an array; expected one such as photos.index")
     if source is None:
         alone = remove or threshold is not None or engine or columns or graph
-        if add or new or label or skip_bad or distance or not alone:
+        with_source = {"add": add, "new": new, "label": label, "skip_bad": skip_bad, "distance": distance}
+        wrong = first_given(with_source)
+        if wrong or not alone:
+            what = f" with {wrong}=" if wrong else ""
             alone_too = "only remove=, threshold=, engine=, columns= and graph= work without it"
-            raise ValueError(f"SOURCE: expected a run, a learner or embeddings; {alone_too}")
+            raise ValueError(f"SOURCE: expected a run, a learner or embeddings{what}; {alone_too}")
         with index_lock.index_lock(out, wait=index_lock.WAIT, waiting=waiting):
-            line = change_index(out, remove, about, engine=engine or "", columns=columns, name=name)
+            line = change_index(out, remove, about, engine=engine, columns=columns, name=name)
             return line + built_graph(out) if graph else line
     source = local_embeddings(source)
     check_kind_of_change(add=add, new=new, remove=remove, overwrite=overwrite)
@@ -136,15 +156,14 @@ def build(
         if not (add or overwrite) and exists(out):
             raise ValueError(f"out: {shown(out)} exists; add to it with add=True, or replace it with overwrite=True")
         if kind_of(source) is SourceKind.INDEX:
-            check_copied_as_it_is(source, [data, add, label, skip_bad, columns, dims, distance])
-            line = copy_index(source, out, about, engine=engine or "")
+            check_copied_as_it_is(source, of_items, only="engine=, threshold=, graph= and overwrite= work")
+            line = copy_index(source, out, about, engine=engine)
             return line + built_graph(out) if graph else line
-        how: dict[str, Any] = {"add": add, "new": new, "remove": remove, "engine": engine, "skip_bad": skip_bad}
-        how |= {"label": label, "name": name, "columns": columns, "distance": distance, "about": about}
         if is_read_in_blocks(source, out, engine) and not (data or add or columns or skip_bad):
             line = new_from_parts(source, out, distance, about)
         else:
-            line = write_items(source, data, out, **how)
+            how = Writing(add, new, remove, engine, skip_bad, label, name, columns, distance, about)
+            line = write_items(source, data, out, how)
         remove_kept(source, out)
         return line + built_graph(out) if graph else line
 
@@ -202,66 +221,59 @@ def stored_settings(threshold: float | None, dims: int | None, *, new_index: boo
     return about
 
 
-def check_copied_as_it_is(source: Path, others: Sequence[object]) -> None:
-    """Refuse to embed, label or cut the items of an index that is copied."""
-    if any(value not in (None, False) for value in others):
-        only = "an index is copied as it is; only engine=, threshold= and overwrite= work with it"
-        raise ValueError(f"SOURCE: {shown(source)}: {only}")
+def first_given(options: Mapping[str, object]) -> str:
+    """Return the name of the first option that is given, or ""."""
+    return next((name for name, value in options.items() if value not in (None, "") and value is not False), "")
 
 
-def write_items(
-    source: Path,
-    data: str | None,
-    out: Path,
-    *,
-    add: bool = False,
-    new: bool = False,
-    remove: Sequence[str] = (),
-    engine: str | None = None,
-    skip_bad: bool = False,
-    label: str | None = None,
-    name: str | None = None,
-    columns: Path | None = None,
-    distance: str | None = None,
-    about: Mapping[str, str] = MappingProxyType({}),
-) -> str:
-    """Embed items, and make an index of them or add them to one. Return one line on what was written."""
-    model: Model | None = None
+def check_copied_as_it_is(source: Path, others: Mapping[str, object], *, only: str) -> None:
+    """Refuse to embed, label or cut the items of an index that is copied; `only` names the options that work."""
+    wrong = first_given(others)
+    if wrong:
+        raise ValueError(f"{wrong}: {shown(source)}: an index is copied as it is; only {only} with it")
+
+
+def opened_source(source: Path, data: str | None) -> tuple[Model | None, str | None, dict[str, str]]:
+    """Return a model and its data, or None and a file of embeddings, and what an index keeps of the source."""
     if kind_of(source, *MODELS, SourceKind.EMBEDDINGS) is SourceKind.EMBEDDINGS:
         refuse_data(source, data)
-        data = str(source)
-        source_about = {"source": "", "weights": ""}
-    else:
-        model = load(source)
-        source_about = {"source": absolute(os.fspath(source)), "weights": model.fingerprint}
+        return None, str(source), {"source": "", "weights": ""}
+    model = load(source)
+    return model, data, {"source": absolute(os.fspath(source)), "weights": model.fingerprint}
+
+
+def write_items(source: Path, data: str | None, out: Path, how: Writing) -> str:
+    """Embed items, and make an index of them or add them to one. Return one line on what was written."""
+    model, data, source_about = opened_source(source, data)
 
     # the items of the index, and those of them that are removed
     old: Store | None = None
     home = Path.cwd()
-    if add:
-        old = index_to_extend(out, source, source_about["weights"], distance)
+    if how.add:
+        old = index_to_extend(out, source, source_about["weights"], how.distance)
         home = base_folder_of(old.about, out)
     there = Present.of(old)
-    gone = there.named_by(remove, home)
+    gone = there.named_by(how.remove, home)
     there = there.without(gone)
 
     # the items that are added
     if not data:
         raise ValueError("DATA: expected the items to embed, for example a folder of images")
     # beside data without columns, `name` is a column of the table `columns` alone
-    read_as = read_by(model, data, label, name if columns is None or has_columns(data) else None)
-    items = documents_of(open_for(model, data, **read_as, skip_bad=skip_bad))
+    name = how.name if how.columns is None or has_columns(data) else None
+    read_as = read_by(model, data, how.label, name)
+    items = documents_of(open_for(model, data, **read_as, skip_bad=how.skip_bad))
     names = names_relative_to_index(there.names if old is not None else None, home, items, data)
     if old is not None and items.unnamed:
         check_same_content(old, items, names, set(there.names), model, data)
     known = 0
-    if old is not None and new:
+    if old is not None and how.new:
         items, names, known = split_off_new(items, names, there.names)
         if not names:
-            change_store(old, gone, engine=engine or "", about=about)
+            change_store(old, gone, engine=how.engine, about=how.about)
             return f"{shown(out)}: {store_summary(old)}; nothing new{counts_text(known, len(gone))}{left_out(items)}"
     old_about = {} if old is None else old.about
-    dims_about = about if old is None else old_about
+    dims_about = how.about if old is None else old_about
     rows = first_dims(embedded_beside(out, model, source, items, data), dims_about)
 
     new_about = {
@@ -271,26 +283,27 @@ def write_items(
     }
     if DIMS in dims_about:
         new_about[DIMS] = dims_about[DIMS]
-    new_about |= about
+    new_about |= how.about
     # an item that is added again without a class, such as a single image, keeps its old class
     had = dict(zip(there.names, there.classes, strict=True))
     new_classes = [items.classes[number] for number in items.labels]
     classes = [kind or had.get(name, "") for name, kind in zip(names, new_classes, strict=True)]
-    records = records_of(rows, names, labels=classes, columns=columns_for(columns, items, old, names, home, name))
+    columns = columns_for(how.columns, items, old, names, home, how.name)
+    records = records_of(rows, names, labels=classes, columns=columns)
 
     found = f"{count_of(len(rows), 'item')} embedded"
     if old is None:
         store = create(
             out,
             records,
-            distance=distance_of(source, items, distance, model),
-            engine=engine or "",
+            distance=distance_of(source, items, how.distance, model),
+            engine=how.engine,
             about=new_about,
             lock=False,
         )
     else:
         store = old
-        store.add(records, about=new_about, gone=gone, engine=engine or "")
+        store.add(records, about=new_about, gone=gone, engine=how.engine)
         replaced = sum(name in had for name in names)
         if replaced:
             found += f", {replaced:,} of them replaced"
