@@ -91,7 +91,7 @@ def test_groups_are_as_large_as_the_classes_are(classes, each):
 def test_the_silhouette_is_that_of_scikit_learn():
     rows, labels = drawn()
     expected = silhouette_score(pair_squares(rows), labels, metric="precomputed")
-    assert mean_silhouette(rows, np.ones(len(rows)), labels) == pytest.approx(expected)
+    assert mean_silhouette(rows, np.ones(len(rows), dtype=int), labels) == pytest.approx(expected)
     copied = np.arange(len(rows)) % 3 + 1
     repeated = np.repeat(rows, copied, axis=0)
     expected = silhouette_score(pair_squares(repeated), np.repeat(labels, copied), metric="precomputed")
