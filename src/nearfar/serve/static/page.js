@@ -3,6 +3,7 @@ const at = (id) => document.getElementById(id);
 const STEPS = 1000; // of the slider
 const PAGE = 60; // items of a class that are shown at a time
 const SHOWN_COLUMNS = 3; // on a card; the dialog shows all
+const SVG = at("drop-icon").namespaceURI;
 let about = null;
 let neighbors = []; // of the last search
 let again = null; // the last search, repeated when a setting changes
@@ -124,14 +125,14 @@ function outlined(source, boxes, alternative) {
   const image = frame.firstChild;
   image.alt = `${alternative}${whereAre(boxes)}`;
   const draw = () => {
-    const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+    const svg = document.createElementNS(SVG, "svg");
     const [width, height] = [image.naturalWidth, image.naturalHeight];
     const scaled = boxes.map(([left, top, right, bottom]) => [left * width, top * height, right * width, bottom * height].map((side) => side.toFixed(1)));
     svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     svg.setAttribute("class", "outline");
     svg.setAttribute("aria-hidden", "true");
     for (const kind of ["edge", "line"]) {
-      const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
+      const path = document.createElementNS(SVG, "path");
       path.setAttribute("class", kind);
       path.setAttribute("d", borderOf(scaled));
       svg.append(path);
