@@ -210,6 +210,17 @@ def test_the_part_that_fits_is_what_is_kept(width, height, resizing):
     np.testing.assert_allclose(kept[2:-2, 16, 1], y[2:-2], atol=1)
 
 
+@pytest.mark.parametrize("resizing", [None, Resizing("bicubic", round_down=True)])
+@pytest.mark.parametrize("shape", [(3, 400, 3), (401, 2, 1)])
+def test_a_very_long_image_is_cut_before_it_is_resized(monkeypatch, shape, resizing):
+    pixels = np.random.default_rng(0).integers(256, size=shape, dtype=np.uint8)
+    found = fit(pixels, 20, 16, resizing)
+    monkeypatch.setattr("nearfar.data.decode.LONG_SIDES", np.inf)
+    assert np.abs(fit(pixels, 20, 16, resizing).astype(int) - found).max() <= 1
+    monkeypatch.undo()
+    assert fit(pixels[:1, :1].repeat(60_000, axis=0), 224).shape == (224, 224, shape[2])  # 40 GB as a whole
+
+
 def test_fit_cuts_the_middle():
     image = np.repeat(np.arange(30, dtype=np.uint8), 10).reshape(30, 10, 1)
     assert fit(image, 10)[:, 0, 0].tolist() == list(range(10, 20))

@@ -63,3 +63,14 @@ def test_noise_that_was_made_as_large_as_the_classes_is_made_small(method):
 def test_with_the_same_weight_for_each_column_nearly_all_would_be_lost(monkeypatch, method):
     monkeypatch.setattr(mahalanobis, "LEAST_SHARE", 1.0)
     assert learned(method, DIRECTIONS) < learned(method, COLUMNS) - 0.5
+
+
+def test_columns_are_not_weighed_by_groups_of_pairs():
+    rng = np.random.default_rng(0)
+    pairs = np.arange(200) // 2
+    Z = rng.normal(size=(100, 5))[pairs] + rng.normal(size=(200, 5)) * [0.1, 0.5, 1, 2, 4]
+    Z /= Z.std(axis=0)
+    assert (mahalanobis.shares_of_rows(Z, pairs) == 1).all()
+    assert (mahalanobis.shares_of_rows(Z, pairs // 2)[:-1] < 1).any()  # groups of four
+    wide = np.hstack([Z, rng.normal(size=(200, 300))])
+    assert (mahalanobis.shares_of_rows(wide, pairs) < 1).any()  # more columns than rows, most of them noise

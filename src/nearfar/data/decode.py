@@ -22,6 +22,7 @@ from .shrunk import ShrunkCopies, open_copies
 
 GRAY_SAMPLE = 32  # number of images from which to guess whether all images of a set are gray
 MOST_USED_BITS = 14  # of 16; fewer of them are dark
+LONG_SIDES = 20  # a longer side of more squares is not resized as a whole, which would fill the memory
 ORIENTATION = 0x0112  # EXIF tag
 SAMPLES_PER_PIXEL = 277  # tag of TIFF
 MOST_COLORS = 4
@@ -343,6 +344,9 @@ def fit(
     target = _scaled(width, height, resize, size, resizing)
     if (width, height) != target:
         image = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
+        if max(target) > LONG_SIDES * size:
+            part = part_that_fits(width, height, resize, size, resizing)
+            return np.asarray(image.resize((size, size), _filter(resizing), box=part)).reshape(size, size, -1)
         pixels = np.asarray(image.resize(target, _filter(resizing))).reshape(target[1], target[0], -1)
     return _center(pixels, size, resizing)
 

@@ -12,7 +12,7 @@ from .types import AnyArray, Array, Ints
 
 PRIOR_ROWS = 0.3  # rows for each feature that the scaled identity counts as, for the shrinkage "auto"
 LEAST_SHARE = 0.02  # of the largest `class_shares`, which the others have at least
-MANY_ROWS = 10  # rows for each column that tell noise apart without `class_shares`
+FEWEST_OF_GROUP = 3  # rows of a group, on the mean, from which `class_shares` can be told
 
 
 def covariance(X: AnyArray, assume_centered: bool = False) -> Array:
@@ -75,8 +75,8 @@ def class_shares(sizes: Array | Ints, within: Array, between: Array) -> Array:
 
         r = (B - W) / (B + (m - 1) W) (1 - W / B),   m = (n - sum_c n_c^2 / n) / (c - 1)
 
-    No share is below `LEAST_SHARE` of the largest. All are 1 if no column tells the classes apart, and if there are ten
-    rows or more for each column.
+    No share is below `LEAST_SHARE` of the largest. All are 1 if no column tells the classes apart, and if most classes
+    have one or two rows, as groups of similar pairs do, unless there are more columns than rows, most of them noise.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def class_shares(sizes: Array | Ints, within: Array, between: Array) -> Array:
     """
     n = float(np.sum(sizes))
     c = len(sizes)
-    if c < 2 or n <= c or n >= MANY_ROWS * len(within):
+    if c < 2 or n <= c or len(within) < n < FEWEST_OF_GROUP * c:
         return np.ones(len(within))
     W = within / (n - c)
     B = between / (c - 1)

@@ -60,7 +60,7 @@ class InformationGeometryMetric(LabelSums):
         inverse uncertain. "auto" adds 0.3 tr(M^-1) / (n - c) to its diagonal for n rows of c classes, as if the
         identity had been seen in 0.3 rows for each feature. Columns are first divided by their standard deviation, and
         multiplied by the root of the share of their variance that the classes explain: their units do not matter, and
-        columns of noise do not become loud. The paper uses none: 0.
+        columns of noise do not become loud, unless most classes have one or two rows. The paper uses none: 0.
 
     Attributes
     ----------

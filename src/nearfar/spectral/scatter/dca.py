@@ -47,7 +47,7 @@ class DCA(ChunkletSums):
         inverse uncertain. "auto" adds 0.3 tr(C_w) / (n - c) to its diagonal for n rows of c chunklets, as if the
         identity had been seen in 0.3 rows for each feature. Columns are first divided by their standard deviation, and
         multiplied by the root of the share of their variance that the chunklets explain: their units do not matter, and
-        columns of noise do not become loud. The paper uses none: 0.
+        columns of noise do not become loud, unless most chunklets are pairs. The paper uses none: 0.
     on_singular : {"shrink", "raise"}
         How to treat a within-chunklet covariance that is still singular: add a small value to its diagonal and
         warn, or raise a ValueError.

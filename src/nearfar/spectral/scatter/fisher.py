@@ -77,8 +77,8 @@ class FisherMetric(PairSums):
         many features make its inverse uncertain. "auto" adds 0.3 tr(S) / (n - c) to its diagonal for n rows of c
         classes, or of c groups that similar pairs connect, as if the identity had been seen in 0.3 rows for each
         feature. Columns are first divided by their standard deviation, and multiplied by the root of the share of their
-        variance that the classes explain: their units do not matter, and columns of noise do not become loud. The paper
-        uses none: 0.
+        variance that the classes explain: their units do not matter, and columns of noise do not become loud, unless
+        most groups are pairs. The paper uses none: 0.
     on_singular : {"shrink", "pinv", "raise"}
         How "scatter" treats a similar scatter that is still singular: add a small value to its diagonal and warn,
         work in its range, or raise a ValueError.

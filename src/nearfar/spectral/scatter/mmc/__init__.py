@@ -110,8 +110,9 @@ class MMC(FromPairs, Mahalanobis):
         few rows or many features make its inverse uncertain. "auto" adds 0.3 tr(S) / (n - c) to its diagonal for n rows
         of c classes, or of c groups that similar pairs connect, as if the identity had been seen in 0.3 rows for each
         feature. Columns are first divided by their standard deviation, and multiplied by the root of the share of their
-        variance that the classes explain: their units do not matter, and columns of noise do not become loud. The paper
-        uses none: 0, with which a singular scatter is an error, because the problem is unbounded.
+        variance that the classes explain: their units do not matter, and columns of noise do not become loud, unless
+        most groups are pairs. The paper uses none: 0, with which a singular scatter is an error, because the problem is
+        unbounded.
     n_components : int, optional
         Number of dimensions of the learned space: with `diagonal`, the features with the largest weights, otherwise
         the directions along which the transformed rows vary most. By default, all directions are kept.

@@ -123,8 +123,8 @@ class RCA(ChunkletSums):
         uncertain. "auto" adds 0.3 tr(C) / (n - c) to its diagonal for n rows of c chunklets, as if the identity had
         been seen in 0.3 rows for each feature. Columns are first divided by their standard deviation, and multiplied by
         the root of the share of their variance that the chunklets explain: their units do not matter, and columns of
-        noise do not become loud, unless `pca` is given. "lw" uses the share that Ledoit and Wolf estimate. The paper
-        uses none: 0.
+        noise do not become loud, unless `pca` is given or most chunklets are pairs. "lw" uses the share that Ledoit and
+        Wolf estimate. The paper uses none: 0.
     on_singular : {"shrink", "raise"}
         How to treat a C that is still singular: add a small value to its diagonal and warn, or raise a
         ValueError that states the rank.
