@@ -12,7 +12,7 @@ from .types import AnyArray, Array, Ints
 
 PRIOR_ROWS = 0.3  # rows for each feature that the scaled identity counts as, for the shrinkage "auto"
 LEAST_SHARE = 0.02  # of the largest `class_shares`, which the others have at least
-FEWEST_OF_GROUP = 3  # rows of a group, on the mean, from which `class_shares` can be told
+FEWEST_OF_CLASS = 3  # rows of a class, on the mean, that `class_shares` needs
 
 
 def covariance(X: AnyArray, assume_centered: bool = False) -> Array:
@@ -87,7 +87,7 @@ def class_shares(sizes: Array | Ints, within: Array, between: Array) -> Array:
     """
     n = float(np.sum(sizes))
     c = len(sizes)
-    if c < 2 or n <= c or len(within) < n < FEWEST_OF_GROUP * c:
+    if c < 2 or n <= c or len(within) < n < FEWEST_OF_CLASS * c:
         return np.ones(len(within))
     W = within / (n - c)
     B = between / (c - 1)
