@@ -5,12 +5,14 @@ from __future__ import annotations
 import doctest
 import json
 import warnings
+from datetime import datetime
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
 from nearfar.data import DataError, open_dataset, written_numbers
+from nearfar.data.cells import FORMATS_OF_DATES, days_in, readings_of_dates
 from nearfar.data.readers.text_encoding import rows_of
 from nearfar.data.written_numbers import COMMA, LONGEST, NUMERALS, PLAIN, POINT, notations_of, numeral_of, written_in
 from nearfar.estimators import TableEncoder
@@ -89,6 +91,23 @@ def test_a_table_decides_how_its_columns_are_read(table, expected):
         assert_allclose(used[name].values(np.array(table[name], dtype=object)), values)
         assert used[name].missing == np.isnan(values).sum()
     assert len(encoder.remarks_) == len(table) - len(expected)
+
+
+def test_numbers_in_brackets_are_below_zero():
+    assert notations_of(["(1,234.50)", "3", "950"]) == [POINT]
+    assert_allclose(written_in(["(1,234.50)", "950"], POINT), [-1234.5, 950])
+    assert_allclose(written_in(["($5.00)", "$3.00"], f"${POINT}"), [-5, 3])
+    assert notations_of(["(-5)", "3"]) == []
+
+
+@pytest.mark.parametrize("written", FORMATS_OF_DATES[1:])
+def test_dates_are_read_in_every_format(written):
+    moments = [datetime(2024, 5, 17, 17, 30), datetime(1999, 12, 31, 0, 5)]
+    column = [moment.strftime(written) for moment in moments]
+    (found, *others) = readings_of_dates(column)
+    assert not others
+    expected = [datetime.strptime(cell, written) for cell in column]
+    assert_allclose(days_in(column, found), [(day - datetime(1970, 1, 1)).total_seconds() / 86400 for day in expected])
 
 
 def test_columns_of_two_readings_are_named():

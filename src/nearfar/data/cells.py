@@ -26,8 +26,12 @@ SHORT_YEARS = ("%d/%m/%y", "%m/%d/%y", "%d.%m.%y", "%y/%m/%d")
 """Dates without their century."""
 LOGICAL = {"true": 1.0, "false": 0.0, "nan": np.nan}
 ISO = "ISO"
-FORMATS_OF_DATES = (ISO, "%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y")
+IN_NUMBERS = ("%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y")
+WITH_NAMES = ("%d %b %Y", "%d-%b-%Y", "%b %d, %Y", "%d %B %Y", "%B %d, %Y")
+TIMES_OF_DAY = ("", " %H:%M", " %H:%M:%S", " %I:%M %p", " %I:%M:%S %p")
+FORMATS_OF_DATES = (ISO, *(day + time for time in TIMES_OF_DAY for day in (*IN_NUMBERS, *WITH_NAMES)))
 """How dates are written; ISO is 2024-05-17, also with a time."""
+LONGEST_DATE = 40  # characters
 CELL = 8  # bytes that a number, or the place of a text, takes in memory
 DAY = 86_400.0  # seconds
 
@@ -144,15 +148,21 @@ def formats_of(column: Sequence[Any] | NDArray[Any]) -> list[str]:
 
     >>> formats_of(["17.05.2024", ""]), formats_of(["05/04/2024"]), formats_of(["20240517"])
     (['%d.%m.%Y'], ['%d/%m/%Y', '%m/%d/%Y'], [])
+    >>> formats_of(["May 17, 2024 5:30 PM"])
+    ['%b %d, %Y %I:%M %p', '%B %d, %Y %I:%M %p']
     """
     given = {cell for cell in column if not is_empty(cell)} if _are_hashable(column) else set()
-    if not given or not all(isinstance(cell, date) or (isinstance(cell, str) and not cell.isdigit()) for cell in given):
+    if not given or not all(isinstance(cell, date) or _may_be_date(cell) for cell in given):
         return []
     found = []
     for written in FORMATS_OF_DATES:
         if all(_days(cell, written) == _days(cell, written) for cell in given):
             found.append(written)
     return found
+
+
+def _may_be_date(cell: Any) -> bool:
+    return isinstance(cell, str) and len(cell) <= LONGEST_DATE and not cell.isdigit() and any(map(str.isdigit, cell))
 
 
 def readings_of_dates(column: Sequence[Any] | NDArray[Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Numbers as people write them in tables: 1,234.5 or 1.234,5, as money, with a unit, or as h:mm.
+"""Numbers as people write them in tables: 1,234.5 or 1.234,5, as money, with a unit, in brackets, or as h:mm.
 
 A notation is an example of itself, with its unit: "$1,234.5", "1.234,5 kg", "1,234.5%", "1:30". It says which sign is
 the decimal one; separators of thousands may be missing.
@@ -100,13 +100,20 @@ def parts_of(cell: str) -> Written | None:
     >>> parts_of("-12.5 kg")
     Written(negative=True, before='', digits='12.5', after='kg', times=1.0)
     """
-    found = PARTS.fullmatch(cell.strip()) if len(cell) <= LONGEST else None
-    if found is None or (found["sign"] and found["inner"]) or not any(map(str.isdigit, found["digits"])):
+    text = cell.strip()
+    in_brackets = text.startswith("(") and text.endswith(")")  # of accountants: below zero
+    if in_brackets:
+        text = text[1:-1]
+    found = PARTS.fullmatch(text) if len(text) <= LONGEST else None
+    if found is None or not any(map(str.isdigit, found["digits"])):
+        return None
+    signs = in_brackets + bool(found["sign"]) + bool(found["inner"])
+    if signs > 1:
         return None
     after = found["after"].strip()
-    if after.isalpha() and len(after) > LONGEST_GLUED and cell.strip().endswith(found["digits"] + after):
+    if after.isalpha() and len(after) > LONGEST_GLUED and text.endswith(found["digits"] + after):
         return None
-    negative = (found["sign"] or found["inner"] or "+") in MINUS
+    negative = in_brackets or (found["sign"] or found["inner"] or "+") in MINUS
     if found["before"] and after in TIMES:  # a house has the number 12B
         return Written(negative, found["before"], found["digits"], "", TIMES[after])
     return Written(negative, found["before"], found["digits"], after)
@@ -130,7 +137,10 @@ def notations_of(cells: Sequence[Any] | NDArray[Any]) -> list[str]:
     >>> notations_of(["12%", "3.5%"]), notations_of(["1,234", "950"]), notations_of(["2 kg", "500 g"])
     (['1,234.5%'], ['1,234.5', '1.234,5'], [])
     """
-    parsed = [parts_of(text) for text in texts_of(cells)]
+    texts = texts_of(cells)
+    if texts and all(text.strip().startswith("(") for text in texts):  # these are numbers of places, such as (5)
+        return []
+    parsed = [parts_of(text) for text in texts]
     written = [parts for parts in parsed if parts is not None]
     units = {parts.unit for parts in written}
     if len(written) < len(parsed) or len(units) != 1:
