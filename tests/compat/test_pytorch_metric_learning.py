@@ -718,6 +718,7 @@ def test_statistics_are_not_collected():
         (lambda: AccuracyCalculator(avg_of_avgs=True, return_per_class=True), ValueError, "cannot both be True"),
         (lambda: AccuracyCalculator(include=("mAP",)), ValueError, "unknown score 'mAP'"),
         (lambda: losses.CrossBatchMemory(losses.ArcFaceLoss(C, D), D), ValueError, "not supported for ArcFaceLoss"),
+        (lambda: losses.ArcFaceLoss(C, D, margin=-10), ValueError, "margin is in degrees, from 0 to 180, got -10"),
         (lambda: losses.NTXentLoss()(torch.eye(4)), ValueError, "labels: needed without indices_tuple"),
         (lambda: losses.NTXentLoss()(torch.eye(4), torch.zeros(3)), ValueError, "must equal number of labels"),
         (lambda: losses.NTXentLoss()(torch.eye(4), None, (torch.zeros(1),)), ValueError, "indices_tuple: expected 3"),

@@ -168,6 +168,13 @@ class SphereFaceLoss(LargeMarginSoftmaxLoss):
     unit_proxies = True
 
 
+def margin_in_radians(margin: float) -> float:
+    """Return an angle of ArcFace, which is given in degrees."""
+    if not 0 <= margin <= 180:
+        raise ValueError(f"margin is in degrees, from 0 to 180, got {margin}")
+    return radians(margin)
+
+
 class ArcFaceLoss(WeightRegularizerMixin):
     """An angle, in degrees, added to that of the own class."""
 
@@ -176,7 +183,7 @@ class ArcFaceLoss(WeightRegularizerMixin):
     ) -> None:
         super().__init__(num_classes, embedding_size, **settings)
         self.require_cosines()
-        self.margin = radians(margin)
+        self.margin = margin_in_radians(margin)
         self.scale = scale
         self.hold(nearfar.ArcFaceLoss(num_classes, embedding_size, margin=self.margin, scale=scale))
 
@@ -196,7 +203,7 @@ class SubCenterArcFaceLoss(WeightRegularizerMixin):
     ) -> None:
         super().__init__(num_classes, embedding_size, centers=sub_centers, **settings)
         self.require_cosines()
-        self.margin = radians(margin)
+        self.margin = margin_in_radians(margin)
         self.scale = scale
         self.sub_centers = sub_centers
         self.hold(
