@@ -63,7 +63,7 @@ def test_the_prior_of_auto_is_a_share_of_the_identity(kind, settings, told):
     known = groups >= 0  # rows without a chunklet do not count
     freedom = known.sum() - len(np.unique(groups[known]))
     share = 0.3 * 4 / (0.3 * 4 + freedom)
-    if kind is nearfar.LFDA:  # it weighs columns only where rows are few
+    if kind is nearfar.LFDA or "pairs" in told:  # columns are weighed only where rows are few, or not by pairs
         Z = X / X.std(axis=0)
     else:
         Z = X * weights_of_columns(X[known], groups[known])
