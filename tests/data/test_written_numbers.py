@@ -12,7 +12,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from nearfar.data import DataError, open_dataset, written_numbers
-from nearfar.data.cells import FORMATS_OF_DATES, days_in, readings_of_dates
+from nearfar.data.cells import FORMATS_OF_DATES, days_in, have_short_years, readings_of_dates
 from nearfar.data.readers.text_encoding import rows_of
 from nearfar.data.written_numbers import COMMA, LONGEST, NUMERALS, PLAIN, POINT, notations_of, numeral_of, written_in
 from nearfar.estimators import TableEncoder
@@ -98,16 +98,24 @@ def test_numbers_in_brackets_are_below_zero():
     assert_allclose(written_in(["(1,234.50)", "950"], POINT), [-1234.5, 950])
     assert_allclose(written_in(["($5.00)", "$3.00"], f"${POINT}"), [-5, 3])
     assert notations_of(["(-5)", "3"]) == []
+    assert notations_of(["(1,234.50)", "(7)"]) == [POINT]
+    assert notations_of(["(5)", " (12) "]) == []
 
 
 @pytest.mark.parametrize("written", FORMATS_OF_DATES[1:])
 def test_dates_are_read_in_every_format(written):
     moments = [datetime(2024, 5, 17, 17, 30), datetime(1999, 12, 31, 0, 5)]
+    assert have_short_years([moment.strftime(written.replace("%Y", "%y")) for moment in moments])
+    assert readings_of_dates([f" {moments[0].strftime(written)} "])
     column = [moment.strftime(written) for moment in moments]
     (found, *others) = readings_of_dates(column)
     assert not others
     expected = [datetime.strptime(cell, written) for cell in column]
     assert_allclose(days_in(column, found), [(day - datetime(1970, 1, 1)).total_seconds() / 86400 for day in expected])
+
+
+def test_times_of_day_may_have_no_space():
+    assert_allclose(days_in(["5/17/2024 5:30PM"], readings_of_dates(["5/17/2024 5:30PM"])[0]), 19860 + 17.5 / 24)
 
 
 def test_columns_of_two_readings_are_named():

@@ -22,15 +22,15 @@ MISSING = (
 UNKNOWN = ("unknown", "missing", "na", "n.a.", "n/a", "nan", "not available", "no data", "undefined", "tbd", "tba")
 DASHES = ("-", "--", "---", "\u2013", "\u2014", "?", ".", "..", "...", *UNKNOWN)
 """What people write, in any case, for a missing cell in a column of numbers or dates; elsewhere, it is a word."""
-SHORT_YEARS = ("%d/%m/%y", "%m/%d/%y", "%d.%m.%y", "%y/%m/%d")
-"""Dates without their century."""
 LOGICAL = {"true": 1.0, "false": 0.0, "nan": np.nan}
 ISO = "ISO"
 IN_NUMBERS = ("%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y")
 WITH_NAMES = ("%d %b %Y", "%d-%b-%Y", "%b %d, %Y", "%d %B %Y", "%B %d, %Y")
-TIMES_OF_DAY = ("", " %H:%M", " %H:%M:%S", " %I:%M %p", " %I:%M:%S %p")
+TIMES_OF_DAY = ("", " %H:%M", " %H:%M:%S", " %I:%M %p", " %I:%M:%S %p", " %I:%M%p", " %I:%M:%S%p")
 FORMATS_OF_DATES = (ISO, *(day + time for time in TIMES_OF_DAY for day in (*IN_NUMBERS, *WITH_NAMES)))
 """How dates are written; ISO is 2024-05-17, also with a time."""
+SHORT_YEARS = tuple(written.replace("%Y", "%y") for written in FORMATS_OF_DATES[1:])
+"""Dates without their century."""
 LONGEST_DATE = 40  # characters
 CELL = 8  # bytes that a number, or the place of a text, takes in memory
 DAY = 86_400.0  # seconds
@@ -133,11 +133,11 @@ def _days(cell: str | date, written: str) -> float:
         elif isinstance(cell, date):
             moment = datetime(cell.year, cell.month, cell.day)
         elif written == ISO:
-            if len(cell) < len("2024-05-17"):
+            if len(cell.strip()) < len("2024-05-17"):
                 return np.nan
-            moment = datetime.fromisoformat(cell)
+            moment = datetime.fromisoformat(cell.strip())
         else:
-            moment = datetime.strptime(cell, written)
+            moment = datetime.strptime(cell.strip(), written)
         return (moment.replace(tzinfo=None) - datetime(1970, 1, 1)).total_seconds() / DAY
     except (ValueError, TypeError):  # the latter for NaT
         return np.nan

@@ -44,6 +44,8 @@ PARTS = re.compile(
     rf"(?P<digits>(?:[0-9.,:]|[{SPACES}](?=[0-9]))+(?:[eE][-+]?[0-9]+)?)\s?"
     rf"(?P<after>(?:(?:[^\W\d_]|[%\u2030\u00b0{MONEY}])[^\d,:;]{{0,11}}[23]?)?)"
 )
+PLACE = re.compile(r"\s*\(\s*[0-9]+\s*\)\s*")
+"""The number of a place, such as (5), in a column that has nothing else."""
 NUMERALS = {
     POINT: re.compile(
         rf"(?:[1-9][0-9]{{0,2}}(?:(?:,[0-9]{{3}})+|(?:[{SPACES}][0-9]{{3}})+)|[0-9]+)(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?"
@@ -138,7 +140,7 @@ def notations_of(cells: Sequence[Any] | NDArray[Any]) -> list[str]:
     (['1,234.5%'], ['1,234.5', '1.234,5'], [])
     """
     texts = texts_of(cells)
-    if texts and all(text.strip().startswith("(") for text in texts):  # these are numbers of places, such as (5)
+    if texts and all(map(PLACE.fullmatch, texts)):
         return []
     parsed = [parts_of(text) for text in texts]
     written = [parts for parts in parsed if parts is not None]
