@@ -2,6 +2,7 @@
 
 import json
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from nearfar.data import open_dataset, open_task
 from nearfar.models import load_learner
 from nearfar.train import TrainConfig, embed_run, evaluate_run, train
 from nearfar.train.rungs.closed_forms import best_form
-from nearfar.workflows.fitting import fit, make_learner
+from nearfar.workflows.fitting import choice_of, fit, make_learner
 
 from . import forking
 from .commands import run
@@ -520,3 +521,14 @@ def test_row_numbers_copies_and_columns_that_are_not_used_are_told(mixed, tmp_pa
     code, out, _ = run(capsys, monkeypatch, "fit", tmp_path / "rows.csv", "GMML()", "--out", tmp_path / "c.safetensors")
     assert code == 0
     assert "columns not used: size, color" in out
+
+
+def test_it_is_told_why_the_choice_is_not_the_largest_score():
+    def told(scores):
+        about = {"chosen_": "Euclidean", "chosen_by_": "MAP@R on held-out classes", "fold_scores_": scores}
+        return choice_of(SimpleNamespace(hold_out="classes", **about))
+
+    assert told({"Euclidean": [0.5]}).endswith("classes: Euclidean 0.500.")
+    better = told({"Euclidean": [0.5, 0.5], "LFDA": [0.4, 0.7]})
+    assert better.endswith("LFDA 0.550, Euclidean 0.500 (not better by more than one standard error).")
+    assert told({"Euclidean": []}).endswith(" chose Euclidean, as no part of the rows could be held out for a score.")

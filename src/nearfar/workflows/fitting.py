@@ -155,10 +155,16 @@ def choice_of(learner: Any) -> str:
     if not hasattr(learner, "fold_scores_"):
         return ""
     means = {name: float(np.mean(scores)) for name, scores in learner.fold_scores_.items() if scores}
+    if not means:
+        return (
+            f" {type(learner).__name__} chose {learner.chosen_}, as no part of the rows could be held out for a score."
+        )
     shown = ", ".join(f"{name} {mean:.3f}" for name, mean in sorted(means.items(), key=lambda one: -one[1]))
     how = learner.chosen_by_
     if learner.hold_out == "classes" and "rows" in how:
         how += ", as there are too few classes to hold any out"
+    if max(means.values()) > means[learner.chosen_]:
+        shown += " (not better by more than one standard error)"
     return f" {type(learner).__name__} chose {learner.chosen_} by {how}: {shown}."
 
 
