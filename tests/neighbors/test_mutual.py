@@ -1,11 +1,11 @@
-"""Groups that are proposed without labels: average linkage over mutual neighbors."""
+"""Groups that are proposed without labels: average linkage over neighbors."""
 
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 from sklearn.metrics import silhouette_score
 
-from nearfar.neighbors.mutual import mean_silhouette, mutual_pairs, propose_groups
+from nearfar.neighbors.mutual import linked_pairs, mean_silhouette, propose_groups
 from nearfar.neighbors.nearest import nearest
 from nearfar.numerics.distances import DISTANCES, pair_distances
 
@@ -19,7 +19,8 @@ def drawn(n=60, d=5, seed=0):
 def in_plain_loops(rows, within, most, distance):
     """Merge the nearest two groups with a mutual pair, as long as their mean distance is small; greedy."""
     near = nearest(rows, rows, 10, distance=distance, exclude_self=True)[1]
-    linked = {(i, j) for i in range(len(rows)) for j in near[i].tolist() if i in near[j]}
+    linked = {(i, j) for i in range(len(rows)) for j in near[i].tolist() if i in near[j] or j in near[i, :3]}
+    linked |= {(j, i) for i, j in linked}
     square = {"cosine": "cosine", "euclidean": "sqeuclidean", "sqeuclidean": "sqeuclidean"}[distance]
     limit = within**2 if distance == "euclidean" else within
     groups = [[i] for i in range(len(rows))]
@@ -76,7 +77,7 @@ def test_any_number_of_copies_is_one_group_whatever_the_distance():
     assert propose_groups(np.ones((3, 2)), distance="cosine").numbers.tolist() == [0, 0, 0]
 
 
-@pytest.mark.parametrize(("classes", "each"), [(100, 2), (60, 3), (12, 10), (6, 25)])
+@pytest.mark.parametrize(("classes", "each"), [(100, 2), (60, 3), (12, 10), (6, 25), (10, 100), (2, 300)])
 def test_groups_are_as_large_as_the_classes_are(classes, each):
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(classes), each)
@@ -102,11 +103,14 @@ def pair_squares(rows):
     return np.square(rows[:, None] - rows).sum(axis=2)
 
 
-def test_mutual_pairs_are_each_others_neighbors():
+def test_linked_pairs_are_neighbors():
     rows, _ = drawn(30)
     near = nearest(rows, rows, 4, exclude_self=True)[1]
-    expected = [(i, j) for i in range(30) for j in range(i + 1, 30) if j in near[i] and i in near[j]]
-    i, j = mutual_pairs(near)
+    ahead = {(i, j): k for i in range(30) for k, j in enumerate(near[i].tolist())}
+    of_two = [(ahead.get((i, j), 9), ahead.get((j, i), 9)) for i in range(30) for j in range(i + 1, 30)]
+    both = [(i, j) for i in range(30) for j in range(i + 1, 30)]
+    expected = [pair for pair, ranks in zip(both, of_two, strict=True) if max(ranks) < 4 or min(ranks) < 3]
+    i, j = linked_pairs(near)
     assert sorted(zip(i.tolist(), j.tolist(), strict=True)) == expected
 
 

@@ -101,8 +101,8 @@ def groups(
     ----------
     within
         Largest mean distance of two groups that are merged: larger values make larger groups. By default, several are
-        tried, from the median distance of an item to its nearest to that of its 50th nearest, and the one with the
-        clearest groups (largest mean silhouette) is taken.
+        tried, from the median distance of an item to its nearest to that of two items, and the one with the clearest
+        groups (largest mean silhouette) is taken.
     most
         Largest number of items in a group.
     k

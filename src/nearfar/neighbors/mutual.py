@@ -1,16 +1,16 @@
 """Groups of near rows that are proposed without labels: neighbors of each other, merged by their mean distance.
 
-Rows x and y are mutual neighbors if each is among the k nearest of the other. Groups begin as single rows. In each
-round, two groups with a pair of mutual neighbors are merged if they are the nearest such groups of each other, by the
-mean squared distance of their members (average linkage):
+Rows x and y are linked if each is among the ten nearest of the other, or one among the three nearest, so that no row is
+without a link. Groups begin as single rows. In each round, two groups with a pair of linked rows are merged if they are
+the nearest such groups of each other, by the mean squared distance of their members (average linkage):
 
     D(a, b) = Q_a / |a| + Q_b / |b| - 2 S_a . S_b / (|a| |b|),    S = sum of the rows, Q = sum of their squares
 
-so that a chain of near pairs does not join what is far apart on average, as connected components do. Mutual neighbors
-bound the work: there are at most n k / 2 pairs, and no n x n table.
+so that a chain of near pairs does not join what is far apart on average, as connected components do. The links bound
+the work: there are fewer than 10 n pairs, and no n x n table.
 
 The distance up to which groups are merged is the one of a few candidates whose groups have the largest silhouette. A
-row with the mean squared distance a to the others of its group, and b to the nearest other group, has
+row with the mean squared distance a to the others of its group, and b to the nearest other group of two or more, has
 
     s = (b - a) / max(a, b),    s = 0 for a row alone
 
@@ -19,6 +19,7 @@ so that copies of items form small groups, and classes large ones.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -30,10 +31,19 @@ from .blocks import originals
 from .nearest import nearest
 
 MUTUAL = 10
-"""Nearest rows among which mutual neighbors are."""
+"""Nearest rows: two rows are linked if each is among those of the other."""
+
+SURE = 3
+"""Nearest rows with which a row is linked in any case, so that one at the rim of a class is not left alone."""
 
 RANKS = (1, 2, 3, 5, 10, 20, 50)
 """Neighbors whose median distances are candidates of the default limit."""
+
+FARTHER = 4
+"""Candidates above these, up to the median distance of two rows."""
+
+CLEAR = 0.25
+"""Mean silhouette from which groups show a structure (Kaufman & Rousseeuw, 1990)."""
 
 JUDGED = 1000
 """Rows whose silhouettes are computed."""
@@ -66,9 +76,9 @@ def propose_groups(
     rows : array-like of shape (n, d)
         Rows.
     within : float, optional
-        Largest mean distance of two groups that are merged: larger values make larger groups. By default, of the
-        median distances of a row to its first, second, third, fifth, tenth, 20th and 50th nearest and the geometric
-        means of neighboring ones, the distance whose groups have the largest mean silhouette, over at most 1,000 rows.
+        Largest mean distance of two groups that are merged: larger values make larger groups. By default, of
+        several distances between the median distance of a row to its nearest and that of two rows, the one whose groups
+        have the largest mean silhouette, over at most 1,000 rows.
     most : int, optional
         Largest number of rows in a group.
     distance : {"euclidean", "sqeuclidean", "cosine"}
@@ -101,22 +111,37 @@ def propose_groups(
     if len(x) == 1:
         return ProposedGroups(by_size(place), within or 0.0)
     distances, near = nearest(x, x, min(RANKS[-1], len(x) - 1), distance=distance, exclude_self=True)
-    pairs = mutual_pairs(near[:, :MUTUAL])
+    pairs = linked_pairs(near[:, :MUTUAL])
     points = unit_rows(x) if distance == "cosine" else x - x.mean(axis=0, dtype=np.float64)
-    limits = candidates_of(np.median(distances, axis=0)) if within is None else [float(within)]
+    limits = [float(within or 0.0)]
+    farther: list[float] = []
+    if within is None:
+        limits, farther = candidates_of(np.median(distances, axis=0), typical_distance(points, distance))
+    limits = [*limits, *farther]
     found = [merged(points, copies, pairs, squared(limit, distance), most or len(given)) for limit in limits]
-    best = int(np.argmax([mean_silhouette(points, copies, group) for group in found])) if len(found) > 1 else 0
+    best = clearest(points, copies, found, len(farther)) if len(found) > 1 else 0
     return ProposedGroups(by_size(found[best][place]), limits[best])
 
 
-def candidates_of(typical: Array) -> list[float]:
-    """Return candidates of the default limit: the median distances of some ranks, and their geometric means.
+def candidates_of(typical: Array, apart: float) -> tuple[list[float], list[float]]:
+    """Return candidates of the default limit: median distances of some ranks, and farther ones up to that of two rows.
 
     Half of all pairs of copies are within the median distance of a row to its nearest; all are within the mean of this
     distance and the next, which leads to other items.
     """
     medians = [float(typical[rank - 1]) for rank in RANKS if rank <= len(typical)]
-    return sorted([*medians, *(float(np.sqrt(low * high)) for low, high in pairwise(medians))])
+    between = [float(np.sqrt(low * high)) for low, high in pairwise(medians)]
+    farther = np.geomspace(medians[-1], apart, FARTHER + 1)[1:].tolist() if 0 < medians[-1] < apart else []
+    return sorted([*medians, *between]), farther
+
+
+def typical_distance(points: AnyArray, distance: str) -> float:
+    """Return the median distance of two points."""
+    some = points[np.linspace(0, len(points) - 1, min(len(points), JUDGED)).astype(np.intp)]
+    squares = row_squares(some)
+    apart = squares[:, None] + squares - 2 * some @ some.T
+    middle = float(np.median(apart[np.triu_indices(len(some), 1)]))
+    return {"cosine": middle / 2, "euclidean": middle**0.5, "sqeuclidean": middle}[distance]
 
 
 def squared(within: float, distance: str) -> float:
@@ -124,15 +149,16 @@ def squared(within: float, distance: str) -> float:
     return {"cosine": 2 * within, "euclidean": within * within, "sqeuclidean": within}[distance]
 
 
-def mutual_pairs(near: Ints) -> tuple[Ints, Ints]:
-    """Return the pairs i < j of rows of which each is among the nearest (n, k) of the other."""
+def linked_pairs(near: Ints) -> tuple[Ints, Ints]:
+    """Return the pairs i < j of rows of which each is among the nearest (n, k) of the other, or one among the first."""
     n, k = near.shape
     ahead = np.repeat(np.arange(n), k) * n + near.ravel()
     back = near.ravel() * n + np.repeat(np.arange(n), k)
-    both = ahead[np.isin(ahead, back)]
-    i = both // n
-    j = both % n
-    return i[i < j], j[i < j]
+    first = np.tile(np.arange(k) < SURE, n)
+    linked = ahead[np.isin(ahead, back) | first]
+    i = linked // n
+    j = linked % n
+    return distinct_pairs(i, j, n)
 
 
 def merged(points: AnyArray, copies: Ints, pairs: tuple[Ints, Ints], limit: float, most: int) -> Ints:
@@ -165,6 +191,16 @@ def merged(points: AnyArray, copies: Ints, pairs: tuple[Ints, Ints], limit: floa
     return group
 
 
+def clearest(points: AnyArray, copies: Ints, found: Sequence[Ints], farther: int) -> int:
+    """Return which of several groupings has the largest mean silhouette.
+
+    The last ones, whose limits are farther than the neighbors of a row, need groups that are clearly apart.
+    """
+    scores = np.array([mean_silhouette(points, copies, group) for group in found])
+    unclear = (np.arange(len(found)) >= len(found) - farther) & (scores < CLEAR)
+    return int(np.where(unclear, -1.0, scores).argmax())
+
+
 def mean_silhouette(points: AnyArray, copies: Ints, group: Ints) -> float:
     """Return the mean silhouette of at most 1,000 points, evenly chosen, each of which occurs `copies` times."""
     group = np.unique(group, return_inverse=True)[1]
@@ -181,6 +217,7 @@ def mean_silhouette(points: AnyArray, copies: Ints, group: Ints) -> float:
         # mean squared distance of x to each group: |x|^2 + Q / n - 2 x . S / n
         apart = row_squares(points[part])[:, None] + squares / sizes - 2 * points[part] @ means.T
         a = apart[rows, own] * sizes[own] / np.maximum(sizes[own] - 1, 1)
+        apart[:, sizes == 1] = np.inf
         apart[rows, own] = np.inf
         b = apart.min(axis=1)
         larger = np.maximum(a, b)
