@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_array_equal
 from sklearn.metrics import silhouette_score
 
-from nearfar.neighbors.mutual import linked_pairs, mean_silhouette, propose_groups
+from nearfar.neighbors.mutual import linked_pairs, mean_silhouette, propose_groups, typical_distance
 from nearfar.neighbors.nearest import nearest
 from nearfar.numerics.distances import DISTANCES, pair_distances
 
@@ -87,6 +87,18 @@ def test_groups_are_as_large_as_the_classes_are(classes, each):
     same = labels[:, None] == labels
     assert (together & same).sum() > 0.95 * together.sum()
     assert (together & same).sum() > 0.8 * same.sum()
+
+
+@pytest.mark.parametrize("n", [8, 400])
+def test_one_row_so_far_away_that_the_others_round_to_one_point(n):
+    rng = np.random.default_rng(0)
+    labels = np.arange(n + 1) % 12
+    rows = 1e-9 * (rng.normal(size=(12, 5))[labels] * 3 + rng.normal(size=(n + 1, 5)))
+    rows[-1] = 1e9
+    assert propose_groups(rows).numbers[-1] == -1
+    points = rows - rows.mean(axis=0)
+    assert typical_distance(points, "euclidean") >= 0
+    assert -1 <= mean_silhouette(points, np.ones(n + 1, dtype=int), labels) <= 1
 
 
 def test_the_silhouette_is_that_of_scikit_learn():

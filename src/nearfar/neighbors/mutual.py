@@ -140,7 +140,7 @@ def typical_distance(points: AnyArray, distance: str) -> float:
     some = points[np.linspace(0, len(points) - 1, min(len(points), JUDGED)).astype(np.intp)]
     squares = row_squares(some)
     apart = squares[:, None] + squares - 2 * some @ some.T
-    middle = float(np.median(apart[np.triu_indices(len(some), 1)]))
+    middle = max(float(np.median(apart[np.triu_indices(len(some), 1)])), 0.0)  # rounding may leave less
     return {"cosine": middle / 2, "euclidean": middle**0.5, "sqeuclidean": middle}[distance]
 
 
@@ -216,6 +216,7 @@ def mean_silhouette(points: AnyArray, copies: Ints, group: Ints) -> float:
         own = group[part]
         # mean squared distance of x to each group: |x|^2 + Q / n - 2 x . S / n
         apart = row_squares(points[part])[:, None] + squares / sizes - 2 * points[part] @ means.T
+        apart = np.maximum(apart, 0.0)  # rounding may leave less
         a = apart[rows, own] * sizes[own] / np.maximum(sizes[own] - 1, 1)
         apart[:, sizes == 1] = np.inf
         apart[rows, own] = np.inf
