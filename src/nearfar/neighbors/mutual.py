@@ -39,6 +39,9 @@ SURE = 3
 RANKS = (1, 2, 3, 5, 10, 20, 50)
 """Neighbors whose median distances are candidates of the default limit."""
 
+NEAR_SHARE = 0.1
+"""Share of the rows among which neighbors are near."""
+
 FARTHER = 4
 """Candidates above these, up to the median distance of two rows."""
 
@@ -116,23 +119,25 @@ def propose_groups(
     limits = [float(within or 0.0)]
     farther: list[float] = []
     if within is None:
-        limits, farther = candidates_of(np.median(distances, axis=0), typical_distance(points, distance))
+        limits, farther = candidates_of(np.median(distances, axis=0), typical_distance(points, distance), len(x))
     limits = [*limits, *farther]
     found = [merged(points, copies, pairs, squared(limit, distance), most or len(given)) for limit in limits]
     best = clearest(points, copies, found, len(farther)) if len(found) > 1 else 0
     return ProposedGroups(by_size(found[best][place]), limits[best])
 
 
-def candidates_of(typical: Array, apart: float) -> tuple[list[float], list[float]]:
-    """Return candidates of the default limit: median distances of some ranks, and farther ones up to that of two rows.
+def candidates_of(typical: Array, apart: float, n: int) -> tuple[list[float], list[float]]:
+    """Return candidates of the default limit: median distances of near neighbors, and others up to that of two rows.
 
     Half of all pairs of copies are within the median distance of a row to its nearest; all are within the mean of this
-    distance and the next, which leads to other items.
+    distance and the next, which leads to other items. Neighbors are near that are among a tenth of the n rows.
     """
     medians = [float(typical[rank - 1]) for rank in RANKS if rank <= len(typical)]
     between = [float(np.sqrt(low * high)) for low, high in pairwise(medians)]
-    farther = np.geomspace(medians[-1], apart, FARTHER + 1)[1:].tolist() if 0 < medians[-1] < apart else []
-    return sorted([*medians, *between]), farther
+    beyond = np.geomspace(medians[-1], apart, FARTHER + 1)[1:].tolist() if 0 < medians[-1] < apart else []
+    limits = [*sorted([*medians, *between]), *beyond]
+    near = 2 * max(sum(rank <= n * NEAR_SHARE for rank in RANKS), 1) - 1  # with those between
+    return limits[:near], limits[near:]
 
 
 def typical_distance(points: AnyArray, distance: str) -> float:
