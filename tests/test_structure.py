@@ -552,7 +552,7 @@ def test_a_command_on_a_model_imports_no_more_than_it_needs(command):
 
 # files of ours that a call passes through, at most: `python tools/measure.py` lists them
 MAX_FILES = {
-    "train(TrainConfig.of(data='digits', ...), out)": 87,  # twelve of them compare what is trained with cheaper models
+    "train(TrainConfig.of(data='digits', ...), out)": 85,  # twelve of them compare what is trained with cheaper models
     "LMNN().fit(X, y)": 16,
     "evaluate(embeddings, labels)": 11,
     "nearfar search rows.index query.npy": 25,  # four of the index, two of addresses

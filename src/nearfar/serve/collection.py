@@ -47,7 +47,7 @@ WRITE_WAIT = 5.0  # seconds for other processes that change the index
 LOOK_EVERY = 1.0  # seconds between checks whether the index has changed on disk
 OPEN_WAIT = 1.0  # seconds that the request which finds a change waits until the index is opened again
 UPLOAD = "upload"
-MAX_RATIO = 100  # of the sides of an upload: the network resizes the shorter one, and the other grows with it
+MAX_RATIO = 100  # of the sides of an upload
 ADDRESS = re.compile(r"(?:postgresql|postgres):/[^\s#]*(?:#[\w.]*)?")
 TRIED_PICTURES = 8  # items of which one must have a picture
 
@@ -57,7 +57,7 @@ class NotAnImageError(ValueError):
 
 
 class TooManyPixelsError(ValueError):
-    """The uploaded image has too many pixels, or would have when it is resized."""
+    """The uploaded image has too many pixels, or is too narrow."""
 
 
 class UnreadableError(ValueError):

@@ -120,7 +120,7 @@ def _relevant_components(rows: RowsOfClasses) -> LinearMap:
     units = deviation / np.sqrt(mahalanobis.shares_of_rows((rows.X - mean) / deviation, rows.labels))
     sizes = np.bincount(rows.labels)
     several = sizes[sizes > 1]
-    C = scatter.within((rows.X - mean) / units, rows.labels) / several.sum()
+    C = scatter.within((rows.X - mean) / units, rows.labels) / max(several.sum(), 1)
     if np.trace(C) > 0:
         C = mahalanobis.regularized(C, "auto", freedom=several.sum() - len(several))
     else:  # rows of a class do not differ: there is nothing to undo
