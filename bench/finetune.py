@@ -86,6 +86,9 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=5)
     parser.add_argument("--coarse", type=Path, help="a table of class,coarse for one more split")
     parser.add_argument("--steps", type=int, default=40, help="batches of a training")
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--per-class", type=int, default=4, help="photos of each class in a batch")
+    parser.add_argument("--chunk", type=int, help="photos that pass through the network at a time; default: a batch")
     parser.add_argument("--embedding-dim", type=int, default=256)
     parser.add_argument("--lr-proxies", type=float, default=0.02)
     parser.add_argument("--precision", default="bf16", choices=("no", "bf16"))
@@ -175,6 +178,9 @@ def config_of(
         "lr": factor * fields["lr"],
         "lr_proxies": settings.lr_proxies,
         "steps": settings.steps,
+        "batch_size": settings.batch_size,
+        "sampler": f"m_per_class:{settings.per_class}",
+        "chunk": settings.chunk,
         "precision": settings.precision,
         "validation": 0.0,
         "metric": "none",

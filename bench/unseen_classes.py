@@ -48,7 +48,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "FISHMML": [{}, *FEW],
     "GMML": [{}, {"t": 0.3}, {"t": 0.1}, {"t": 0.3, "reg": 1.0}],
     "LowRankGMML": [{}, *FEW],
-    "InformationGeometryMetric": [{}, {"ridge": 0.1}, {"ridge": 1.0}],
+    "InformationGeometryMetric": [{}, {"shrinkage": 0.1}, {"shrinkage": 0.5}],
     "SideInformationMetric": [{}],
     "LayeredGMML": [{}, {"t": 0.3}, {"t": 0.3, "reg": 1.0}],
     "MMC": [SEED, {"floor": 0.9, **SEED}],

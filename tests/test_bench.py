@@ -310,3 +310,15 @@ def test_public_sets_become_tables(tmp_path):
     assert [label for _, label in found[1]] == ["star", "star", "moon", "moon"]  # flags and copies are left out
     assert all((tmp_path / path).is_file() for lines in found[:2] for path, _ in lines)
     assert found[2] == [("A lamp", "lamp A")]  # what is spelled alike is left out
+
+
+def test_benches_have_settings_that_their_learners_take():
+    import nearfar
+
+    unseen = module("unseen_classes")
+    for name, choices in unseen.SETTINGS.items():
+        for settings in choices:
+            getattr(nearfar, name)(**settings)
+    for _, linear, kernel, of_linear, of_kernel in module("kernels").TWINS:
+        for learner, grid in ((linear, of_linear), (kernel, of_kernel)):
+            assert grid.keys() <= (learner.get_params().keys() if learner is not None else set())
