@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from nearfar.data import open_dataset
+from nearfar.data.dataset import PickedReader
 from nearfar.data.decode import (
     BadImageError,
     ImageReader,
@@ -24,6 +25,7 @@ from nearfar.data.loader import TorchItems
 from nearfar.data.readers.files import FolderFiles
 from nearfar.report.content import Items
 from nearfar.report.pictures import Thumbnails
+from nearfar.serve.collection import MeasuredReader
 
 from .conftest import write, zipped
 
@@ -156,6 +158,21 @@ def test_the_shape_is_known_from_the_head(tmp_path, orientation):
 def test_sets_of_large_photos_are_not_kept_in_memory():
     assert load(lambda i: np.zeros((600, 513, 3), np.uint8), 3) is None
     assert load(lambda i: np.zeros((600, 512, 3), np.uint8), 3) is not None
+
+
+def test_every_reader_of_files_decodes_no_more_than_a_network_sees(tmp_path, monkeypatch):
+    data = oriented(photo(), 6)
+    write(tmp_path, {"a.jpg": data})
+    zipped(tmp_path / "photos.zip", {"b/a.jpg": data, "c/a.jpg": data})
+    from_files = ImageReader(FolderFiles(str(tmp_path)), ("a.jpg",))
+    by_names = NamedReader(["a.jpg", "photos.zip/b/a.jpg"], folder=tmp_path)
+    measured = MeasuredReader(by_names.names, by_names)
+    monkeypatch.setattr("nearfar.data.items.decode", None)  # which decodes whole
+    monkeypatch.setattr("nearfar.data.decode.decode", None)
+    for reader, i in ((from_files, 0), (by_names, 0), (by_names, 1), (measured, 1), (PickedReader(by_names, [1]), 0)):
+        assert np.array_equal(read_square(reader, i, 64, 48), decode_square(data, "x", 64, 48))
+        assert read_shape(reader, i) == (1201, 903)
+    assert measured.sizes == {1: (903, 1201)}
 
 
 def test_thumbnails_decode_no_more_than_they_show(tmp_path, monkeypatch):

@@ -505,17 +505,27 @@ class ReadsSmall(Protocol):
     def small(self, i: int, side: int) -> NDArray[Any]: ...
 
 
+@runtime_checkable
+class ReadsSquare(Protocol):
+    """A reader that decodes no more of an image than a network sees of it."""
+
+    def square(self, i: int, resize: int, size: int | None = None, resizing: Resizing | None = None) -> Any: ...
+
+    def shape(self, i: int) -> tuple[int, ...]: ...
+
+
 def read_square(
     read: Read, i: int, resize: int, size: int | None = None, resizing: Resizing | None = None
 ) -> NDArray[np.uint8]:
     """Return item i of a reader, resized and cropped as by `fit`.
 
-    Training, evaluation and `embed` all get their pixels here, or from an `ImageReader` with a `size`, which does the
-    same: large JPEGs are decoded at a reduced size.
+    Training, evaluation, `embed` and the comparison of hits all get their pixels here, or from an `ImageReader` with a
+    `size`, which does the same: large JPEGs are decoded at a reduced size.
     """
     reader, at = unwrapped(read, i)
-    if isinstance(reader, ImageReader):
-        return reader.square(at, resize, size, resizing)
+    if isinstance(reader, ReadsSquare):
+        pixels: NDArray[np.uint8] = reader.square(at, resize, size, resizing)
+        return pixels
     return fit(reader(at), resize, size, resizing)
 
 
@@ -530,7 +540,7 @@ def read_small(read: Read, i: int, side: int) -> NDArray[Any]:
 def read_shape(read: Read, i: int) -> tuple[int, ...]:
     """Return the height and the width of item i of a reader of images."""
     reader, at = unwrapped(read, i)
-    if isinstance(reader, ImageReader):
+    if isinstance(reader, ReadsSquare):
         return reader.shape(at)
     return reader(at).shape[:2]
 

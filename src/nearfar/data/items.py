@@ -33,7 +33,16 @@ from .dataset import (
     numbers_only,
     some,
 )
-from .decode import decode, decode_small, read_small
+from .decode import (
+    Resizing,
+    decode,
+    decode_small,
+    decode_square,
+    read_shape,
+    read_small,
+    read_square,
+    upright_shape,
+)
 from .image_formats import EXPECTED, advice_on, suffixes
 from .located import Named, SavedToDisk, local_source
 from .open import open_dataset, resolve_source
@@ -387,6 +396,24 @@ class NamedReader:
         if is_sound(self.names[i]):
             return picture_of(decode_sound(data, self.names[i]))
         return decode_small(data, self.names[i], side)
+
+    def square(
+        self, i: int, resize: int, size: int | None = None, resizing: Resizing | None = None
+    ) -> NDArray[np.uint8]:
+        """Return image i as `nearfar.data.decode.read_square` does: a large JPEG is decoded at a reduced size."""
+        data = self._data(i)
+        if data is None:
+            items, at = self._other(i)
+            return read_square(items.read, at, resize, size, resizing)
+        return decode_square(data, self.names[i], resize, size, resizing)
+
+    def shape(self, i: int) -> tuple[int, ...]:
+        """Return height and width of image i, of which only the head is decoded."""
+        data = self._data(i)
+        if data is None:
+            items, at = self._other(i)
+            return read_shape(items.read, at)
+        return upright_shape(data, self.names[i])
 
     def _data(self, i: int) -> bytes | None:
         """Return the content of the file of item i; None if its name is not a path."""

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..data import Dataset
 from ..data.dataset import BadItemError
-from ..data.decode import ImageReader, guess_channels, read_small
+from ..data.decode import ImageReader, Resizing, guess_channels, read_shape, read_small, read_square
 from ..data.readers.media import FileKind
 from ..data.readers.texts import text_items
 from ..data.sounds import SoundReader, seconds_of
@@ -142,16 +142,33 @@ class MeasuredReader:
         self.sizes: dict[int, tuple[int, int]] = {}
 
     def __call__(self, i: int) -> AnyArray:
-        """Item i; raise an UnreadableError if it has no picture that can be read."""
-        try:
+        """Return item i, (H, W, C); raise an UnreadableError if it has no picture that can be read."""
+        with self._readable(i):
             pixels = self.read(i)
+            self._keep_size(i, pixels.shape[:-1])
+        return pixels
+
+    def square(self, i: int, resize: int, size: int | None = None, resizing: Resizing | None = None) -> AnyArray:
+        """Return item i as a network sees it, of which no more is decoded; the errors are those of a call."""
+        with self._readable(i):
+            self._keep_size(i, read_shape(self.read, i))
+            return read_square(self.read, i, resize, size, resizing)
+
+    def shape(self, i: int) -> tuple[int, int]:
+        """Return height and width of item i, which has been read."""
+        width, height = self.sizes[i]
+        return height, width
+
+    def _keep_size(self, i: int, shape: tuple[int, ...]) -> None:
+        height, width = shape  # a ValueError for a row, which has no two sides
+        self.sizes[i] = width, height
+
+    @contextmanager
+    def _readable(self, i: int) -> Iterator[None]:
+        try:
+            yield
         except (ValueError, OSError) as error:
             raise UnreadableError(self.names[i]) from error
-        if pixels.ndim != 3:
-            raise UnreadableError(self.names[i])
-        height, width = pixels.shape[:2]
-        self.sizes[i] = width, height
-        return pixels
 
 
 class Collection:

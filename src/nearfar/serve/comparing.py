@@ -20,7 +20,7 @@ from ..index.places import check_shapes, positions_in, ranked_by_descriptors, re
 from ..index.records import Hits
 from ..numerics.types import AnyArray, Ints
 from .answers import in_thread
-from .collection import Collection, MeasuredReader, Served
+from .collection import Collection, Served
 from .decodings import Decodings
 
 PICTURES_OF_A_TURN = 4  # pictures that are decoded and embedded in a turn, for which other requests wait
@@ -150,9 +150,7 @@ class Comparisons:
 
 
 def size_of(images: Dataset, number: int) -> tuple[int, int]:
-    """Return the width and the height of an image, which was read if it is one of the index."""
-    if isinstance(images.read, MeasuredReader):
-        return images.read.sizes[number]
+    """Return the width and the height of an image."""
     height, width = read_shape(images.read, number)
     return width, height
 
