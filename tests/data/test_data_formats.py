@@ -18,6 +18,7 @@ from PIL import Image
 
 from nearfar.data import DataError, DataNotFoundError, image_formats, open_dataset, open_task
 from nearfar.data.items import open_items
+from nearfar.data.open import open_source
 from nearfar.data.readers.arrays import read_gallery
 from nearfar.workflows import add_to_samples
 
@@ -470,6 +471,10 @@ def test_errors_of_images_in_a_parquet_table(tmp_path):
             "path,label\nclass0/0.png,a\nno/1.png,b\n",
             "1 of 2 images do not exist: no/1.png; paths are written as seen from",
         ),
+        (
+            "path,label\nclass0/0.png,a\n,b\n",
+            "the path is empty in 1 row, first in row 2 after the header; expected a path in every row (skip_bad=True",
+        ),
         ("path,label\nno\\0.png,a\nno\\1.png,b\n", "no\\1.png; paths are written with / between folders"),
         ("path,label,split\nclass0/0.png,1,other\n", "unknown split 'other'; expected train"),
         ("path,label,split\nclass0/0.png,1,train\nclass0/1.png,2,train\n", "train and for test, got only train"),
@@ -489,6 +494,18 @@ def test_manifest_errors(tmp_path, text, message):
         open_task(manifest(tmp_path, text))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_texts_and_groups_stay_with_their_photos_where_rows_are_left_out(tmp_path):
+    write(tmp_path, {f"{i}.png": png(i) for i in range(5)})
+    rows = ["0.png,zero,a,x", "1.png,one,,x", "2.png,two,b,y", ",three,a,y", "4.png,four,b,z"]
+    for column, kept, labels in (("label", rows, [0, 1, 1]), ("kind", [rows[0], *rows[2:]], [0, 1, 2])):
+        (tmp_path / "m.csv").write_text("\n".join([f"path,text,{column},camera", *kept]))
+        items = open_source(tmp_path / "m.csv", pairs=True, skip_bad=True, group="camera").items
+        assert items.texts_given == ["zero", "two", "four"]
+        assert items.names == ("0.png", "2.png", "4.png")
+        assert items.labels.tolist() == labels
+        assert items.groups.tolist() == ["x", "y", "z"]
 
 
 @pytest.mark.parametrize("mark", [";", "\t"])

@@ -309,7 +309,7 @@ class Dataset:
             labels=labels.astype(np.int64).reshape(-1),
             classes=tuple(self.classes[c] for c in present),
             read=read,
-            names=tuple(self.names[i] for i in chosen),
+            names=tuple(self.names[i] for i in chosen.tolist()),
             array=array,
             groups=None if self.groups is None else self.groups[chosen],
             texts=None if self.texts is None else self.texts[chosen],
@@ -358,8 +358,6 @@ class Dataset:
             lengths = f"{len(self.read(0))} columns but {other.name} has {len(other.read(0))}"
             raise DataError(f"{self.name} has {lengths}, so they cannot be joined")
         classes = tuple(dict.fromkeys(self.classes + other.classes))
-        number = {name: i for i, name in enumerate(classes)}
-        renumbered = np.array([number[name] for name in other.classes], dtype=np.int64)
         array = None
         read: Callable[[int], NDArray[Any]] = JoinedReader(self.read, len(self), other.read)
         if self.array is not None and other.array is not None and self.array.shape[1:] == other.array.shape[1:]:
@@ -379,7 +377,7 @@ class Dataset:
             listed = after if listed is None else listed.joined(after)
         return replace(
             self,
-            labels=np.concatenate([self.labels, renumbered[other.labels]]),
+            labels=np.concatenate([self.labels, other.labels_among(classes)]),
             classes=classes,
             read=read,
             names=self.names + other.names,
@@ -394,6 +392,12 @@ class Dataset:
             class_labels=None if self.class_labels is None else self.class_labels.joined(other.class_labels),
             cells=cells,
         )
+
+    def labels_among(self, classes: Sequence[str]) -> NDArray[np.int64]:
+        """Return the class of each item as an index into other `classes`, which must have all of its own, (n,)."""
+        number = {name: i for i, name in enumerate(classes)}
+        renumbered = np.array([number[name] for name in self.classes], dtype=np.int64)
+        return renumbered[self.labels]
 
     def _joined_cells(self, other: Dataset) -> Cells | None:
         """Return the cells of both data sets; None if they are rows of numbers, or texts that are in no table."""
@@ -543,6 +547,12 @@ def check_seed(seed: int) -> None:
         raise DataError(f"seed: expected a whole number of at least 0, got {quoted(seed)}")
 
 
+def check_validation(share: float) -> None:
+    """Raise a DataError if the share of the training that is held out is not one."""
+    if not 0 <= share < 1:
+        raise DataError(f"validation must be a share in [0, 1), got {share}")
+
+
 def unseen_half(n_classes: int, seed: int) -> NDArray[np.bool_]:
     """Draw the test classes: half of all classes, rounded down."""
     check_seed(seed)
@@ -594,8 +604,8 @@ def carve_validation(train: Dataset, fraction: float | None = None, seed: int = 
     validation : Dataset or None
         The held-out classes; None if `fraction` is 0, or there are fewer than four classes.
     """
-    if fraction is not None and not 0 <= fraction < 1:
-        raise DataError(f"validation must be a share in [0, 1), got {fraction}")
+    if fraction is not None:
+        check_validation(fraction)
     n = len(train.classes)
     if fraction == 0 or n < 4:
         return train, None
@@ -625,15 +635,21 @@ def held_out_rows(labels: NDArray[np.int64], share: float, seed: int, least: int
         Whether each item is drawn.
     """
     check_seed(seed)
-    order = np.random.default_rng(seed).permutation(len(labels))
+    counts = np.bincount(labels)
+    sizes = np.floor(share * counts + 1e-9).astype(np.int64)
+    sizes[(sizes < least) | (counts - sizes < least)] = 0
+    return _drawn_of_each(labels, sizes, np.random.default_rng(seed))
+
+
+def _drawn_of_each(labels: NDArray[np.int64], sizes: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Draw so many items of every class; return whether each item is drawn, (n,)."""
+    order = rng.permutation(len(labels))
     order = order[np.argsort(labels[order], kind="stable")]  # sorted by class, in random order within each class
     counts = np.bincount(labels)
     first = np.cumsum(counts) - counts
     rank = np.arange(len(labels)) - first[labels[order]]
-    drawn = np.floor(share * counts + 1e-9).astype(np.int64)
-    drawn[(drawn < least) | (counts - drawn < least)] = 0
     held = np.zeros(len(labels), dtype=bool)
-    held[order] = rank < drawn[labels[order]]
+    held[order] = rank < sizes[labels[order]]
     return held
 
 
@@ -662,14 +678,9 @@ def held_out_pairs(labels: NDArray[np.int64], share: float, seed: int) -> NDArra
     counts = np.bincount(labels)
     small = np.flatnonzero((counts >= 4) & (np.floor(share * counts + 1e-9) < 2))
     pairs = int(np.floor(share * counts[small].sum() / 2 + 1e-9))
-    drawn = np.zeros(len(counts), dtype=bool)
-    drawn[rng.permutation(small)[:pairs]] = True
-    order = rng.permutation(len(labels))
-    order = order[np.argsort(labels[order], kind="stable")]  # sorted by class, in random order within each class
-    rank = np.arange(len(labels)) - (np.cumsum(counts) - counts)[labels[order]]
-    held = np.zeros(len(labels), dtype=bool)
-    held[order] = (rank < 2) & drawn[labels[order]]
-    return held
+    sizes = np.zeros(len(counts), dtype=np.int64)
+    sizes[rng.permutation(small)[:pairs]] = 2
+    return _drawn_of_each(labels, sizes, rng)
 
 
 def images_once(pairs: Dataset) -> Dataset:

@@ -547,14 +547,18 @@ def read_shape(read: Read, i: int) -> tuple[int, ...]:
 
 def guess_channels(files: Files, paths: Sequence[str]) -> int:
     """Return 1 if all of some evenly chosen images are gray, else 3; images that cannot be decoded are ignored."""
-    modes = set()
+    modes = set(_of_sample(files, paths, lambda image: image.mode))
+    return 1 if modes and modes.issubset(GRAY_MODES) else 3
+
+
+def _of_sample(files: Files, paths: Sequence[str], fact: Callable[[Any], Any]) -> Iterator[Any]:
+    """Yield a fact on each of up to GRAY_SAMPLE evenly chosen images, but those that cannot be opened."""
     for i in np.unique(np.linspace(0, len(paths) - 1, GRAY_SAMPLE).astype(int)):
         try:
             with open_image(files.read(paths[i])) as image:
-                modes.add(image.mode)
+                yield fact(image)
         except Exception:  # the file is corrupt, or far too large; `decode` will say so
             continue
-    return 1 if modes and modes.issubset(GRAY_MODES) else 3
 
 
 def remarks_on_depth(reader: ImageReader) -> tuple[str, ...]:
@@ -562,15 +566,11 @@ def remarks_on_depth(reader: ImageReader) -> tuple[str, ...]:
 
     Up to 32 evenly chosen images are decoded, if they have 16 bits.
     """
-    most = 0
-    for i in np.unique(np.linspace(0, len(reader.paths) - 1, GRAY_SAMPLE).astype(int)):
-        try:
-            with open_image(reader.files.read(reader.paths[i])) as image:
-                if _has_sixteen_bits(image, image.format):
-                    most = max(most, int(np.asarray(image).max()))
-        except Exception:  # the file is corrupt, or far too large; `decode` will say so
-            continue
-    bits = most.bit_length()
+
+    def largest_value(image: Any) -> int:
+        return int(np.asarray(image).max()) if _has_sixteen_bits(image, image.format) else 0
+
+    bits = max(_of_sample(reader.files, reader.paths, largest_value), default=0).bit_length()
     if not 0 < bits <= MOST_USED_BITS:
         return ()
     advice = f"multiply their values by {2 ** (16 - bits)} when you save them"

@@ -26,6 +26,7 @@ from .dataset import (
     Task,
     carve_validation,
     check_column,
+    check_validation,
     held_out_pairs,
     held_out_rows,
     numbers_only,
@@ -159,7 +160,7 @@ def open_task(
     if split == "rows" or (is_drawn and opened.items.has_label_sets):  # a set is no class that can be held out
         _check_rows_split(opened, test, test_classes)
         return _split_by_rows(opened.items, validation, seed)
-    validation_items = None
+    validation_items: Dataset | None = None
     if others:
         validation_items = _part(opened, "validation")
         train = _part(opened, "train") or _not_in(opened, "validation")
@@ -209,8 +210,7 @@ def _check_rows_split(opened: Source, test: Named | None, test_classes: Sequence
 def _split_by_rows(items: Dataset, share: float | None, seed: int) -> Task:
     """Hold out half of the items of every class for the test, and a share of the others for validation."""
     validation = VALIDATION if share is None else share
-    if not 0 <= validation < 1:
-        raise DataError(f"validation must be a share in [0, 1), got {validation}")
+    check_validation(validation)
     if items.has_label_sets:
         return _split_at_random(items, validation, seed)
     held = held_out_rows(items.labels, 0.5, seed)
@@ -349,23 +349,6 @@ def open_source(
     `group` names the column of the groups in a table. `pairs` reads a table of images with their texts. `mixed` accepts
     a table whose columns are not all numbers.
     """
-    how: dict[str, Any] = {"label": label, "name": name, "group": group, "image_size": image_size}
-    opened = _opened(source, **how, skip_bad=skip_bad, partial=partial, pairs=pairs)
-    return opened if mixed else numbers_only(opened)
-
-
-def _opened(
-    source: Named,
-    *,
-    label: str | None,
-    name: str | None,
-    group: str | None,
-    image_size: int | None,
-    skip_bad: bool,
-    partial: bool,
-    pairs: bool,
-) -> Source:
-    """Open a source with the reader of its format, also a table whose columns are not all numbers."""
     source = local_source(source)
     if image_size is not None and image_size < 1:
         raise DataError(f"image_size: expected a side of at least 1 pixel, got {quoted(image_size)}")
@@ -373,13 +356,12 @@ def _opened(
     check_column(source, "name", name)
     settings = {"label": label, "name": name, "image_size": image_size, "skip_bad": skip_bad}
     read = _read_already.get()
+    if read is None:
+        read = {}  # for this call alone
     key = (source, group, partial, pairs, *settings.values())
-    if read is not None and key in read:
-        return read[key]
-    opened = _read_source(source, settings, group=group, partial=partial, pairs=pairs)
-    if read is not None:
-        read[key] = opened
-    return opened
+    if key not in read:
+        read[key] = _read_source(source, settings, group=group, partial=partial, pairs=pairs)
+    return read[key] if mixed else numbers_only(read[key])
 
 
 _read_already: ContextVar[dict[tuple[Any, ...], Source] | None] = ContextVar("_read_already", default=None)
@@ -408,20 +390,17 @@ def reading_once() -> Iterator[None]:
 
 def _read_source(source: str, settings: Mapping[str, Any], *, group: str | None, partial: bool, pairs: bool) -> Source:
     """Read a source as `open_source` does."""
-    if pairs:
-        return _pairs_in(source, **settings)
-    if group is not None:
-        return _grouped_by(source, group, **settings)
+    if pairs or group is not None:
+        return _table_in(source, settings, group=group, pairs=pairs)
     called = reader_called(source)
     if called is None:
         return _open_path(source, settings)
     reader, path = called
-    opened: Source
-    if partial and reader.prefix:
-        opened = reader.read(path, **settings, expected=None)
-        return replace(opened, split=f"{opened.split}, of a possibly incomplete archive")
-    opened = reader.read(path, **settings)
-    return opened
+    if not (partial and reader.prefix):
+        whole: Source = reader.read(path, **settings)
+        return whole
+    opened: Source = reader.read(path, **settings, expected=None)
+    return replace(opened, split=f"{opened.split}, of a possibly incomplete archive")
 
 
 def has_captions(source: str) -> bool:
@@ -434,29 +413,21 @@ def has_captions(source: str) -> bool:
     return {"path", "text"} <= columns and not columns & {*LABELS[:2], SETS}
 
 
-def _pairs_in(source: str, **how: Any) -> Source:
-    """Open a table of images and their texts."""
+def _table_in(source: str, settings: Mapping[str, Any], *, group: str | None, pairs: bool) -> Source:
+    """Open a table with the groups of its items from a given column, or of images with their texts."""
     from .readers.manifest import read_manifest
 
-    path = Path(source)
-    if not has_columns(source):
-        detail = "has images without texts; for pairs, give a table with the columns path and text"
-        raise DataError(f"{quoted(source, PATH)}: {detail}, {', '.join(TABLES)}")
-    if not path.exists():
-        raise DataNotFoundError(f"{quoted(source, PATH)}: no such table")
-    return read_manifest(path, pairs=True, **how)
-
-
-def _grouped_by(source: str, group: str, **how: Any) -> Source:
-    """Open a table with the groups of its items from a given column."""
-    from .readers.manifest import read_manifest
-
-    if not is_table(source):
-        raise DataError(f"{quoted(source, PATH)}: grouping by a column needs a table, {', '.join(TABLES)}")
+    wrong = ""
+    if group is not None and not is_table(source):
+        wrong = "grouping by a column needs a table"
+    elif pairs and not has_columns(source):
+        wrong = "has images without texts; for pairs, give a table with the columns path and text"
+    if wrong:
+        raise DataError(f"{quoted(source, PATH)}: {wrong}, {', '.join(TABLES)}")
     path = Path(source)
     if not path.exists():
         raise DataNotFoundError(f"{quoted(source, PATH)}: no such table")
-    return read_manifest(path, group=group, **how)
+    return read_manifest(path, **settings, group=group, pairs=pairs)
 
 
 def _open_path(source: str, settings: Mapping[str, Any]) -> Source:
@@ -481,14 +452,12 @@ def _open_path(source: str, settings: Mapping[str, Any]) -> Source:
 def resolve_source(source: str, folder: Path | None) -> str:
     """Return a recorded source. A relative path that does not exist in the current folder refers to `folder`."""
     refuse_remote(source)
-    kind, colon, path = source.partition(":")
-    if kind not in ARCHIVES or not path:
-        kind = ""
-        colon = ""
-        path = source
+    kind, _, path = source.partition(":")
+    prefix = f"{kind}:" if kind in ARCHIVES and path else ""
+    path = source.removeprefix(prefix)
     if folder is None or Path(path).exists() or not (folder / path).exists():
         return source
-    return f"{kind}{colon}{folder / path}"
+    return f"{prefix}{folder / path}"
 
 
 def match_classes(items: Dataset, wanted: Sequence[str]) -> list[str]:
@@ -595,19 +564,10 @@ def _assemble(
     test_role = "test" if gallery is None else "query"
     parts = [("train", train), ("validation", validation), (test_role, test), ("gallery", gallery)]
     clauses = [", ".join(f"{role} {_size(part)}" for role, part in parts if part is not None), split]
-    shared = repeated_classes(train, validation, test)
     if test.has_label_sets:
         clauses.append(about_labels(train, validation, test))
-    elif shared and not split.startswith(CLOSED):
-        if validation is None:
-            known = "training and test"
-        else:
-            known = "training or validation and in the test"
-        verb = "occurs" if len(shared) == 1 else "occur"
-        clauses.append(f"NOT zero-shot: {count_of(len(shared), 'class name')} {verb} in {known} ({some(shared, 3)})")
-    alike = spelled_alike(test.classes, known_names(train, validation))
-    if alike and not split.startswith(CLOSED) and not test.has_label_sets:
-        clauses.append(f"perhaps NOT zero-shot: {about_spelling(alike)}")
+    elif not split.startswith(CLOSED):
+        clauses += _about_known_classes(train, validation, test)
     clauses.extend(dict.fromkeys(note for _, part in parts if part is not None for note in part.notes))
     return Task(
         name=name,
@@ -615,8 +575,22 @@ def _assemble(
         validation=validation,
         test=test,
         gallery=gallery,
-        protocol=f"{name}: " + "; ".join(c for c in clauses if c) + ".",
+        protocol=f"{name}: {'; '.join(filter(None, clauses))}.",
     )
+
+
+def _about_known_classes(train: Dataset, validation: Dataset | None, test: Dataset) -> list[str]:
+    """Return clauses on classes of the test that training or validation have, too, under this name or nearly."""
+    clauses = []
+    shared = repeated_classes(train, validation, test)
+    if shared:
+        known = "training and test" if validation is None else "training or validation and in the test"
+        verb = "occurs" if len(shared) == 1 else "occur"
+        clauses.append(f"NOT zero-shot: {count_of(len(shared), 'class name')} {verb} in {known} ({some(shared, 3)})")
+    alike = spelled_alike(test.classes, known_names(train, validation))
+    if alike:
+        clauses.append(f"perhaps NOT zero-shot: {about_spelling(alike)}")
+    return clauses
 
 
 def queries_and_documents(items: Dataset) -> tuple[Dataset, Dataset] | None:
@@ -689,13 +663,8 @@ def about_spelling(alike: Sequence[tuple[str, str]]) -> str:
 def same_classes(test: Dataset, gallery: Dataset) -> tuple[Dataset, Dataset]:
     """Number the labels of both data sets by the union of their classes."""
     classes = tuple(dict.fromkeys(test.classes + gallery.classes))
-    number = {c: i for i, c in enumerate(classes)}
-
-    def renumbered(part: Dataset) -> Dataset:
-        new = np.array([number[c] for c in part.classes], dtype=np.int64)
-        return replace(part, labels=new[part.labels], classes=classes)
-
-    return renumbered(test), renumbered(gallery)
+    both = [replace(part, labels=part.labels_among(classes), classes=classes) for part in (test, gallery)]
+    return both[0], both[1]
 
 
 def _size(part: Dataset) -> str:

@@ -8,6 +8,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
+from math import prod
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -53,6 +55,7 @@ NO_CLASSES = (
 FEW_TEST_CLASSES = 20  # with fewer test classes, scores depend strongly on which classes are drawn
 FEWEST_TO_HOLD_OUT = 4  # training classes: two to hold out, and two that remain
 FEW_VALIDATION_CLASSES = 5  # with fewer validation classes, so does the choice of the checkpoint
+AHEAD = 1024  # items that are handed over to threads at a time
 EXAMPLES = 3
 SMALL_SIDE = 32  # pixels; shorter sides are of thumbnails and icons
 TIMES_SMALLER = 4  # than the median, images are unlike the others
@@ -150,15 +153,18 @@ class Read:
 
     @classmethod
     def of(cls, part: Dataset) -> Read:
-        """Read a part, several items at a time."""
-        with ThreadPoolExecutor() as pool:
-            seen = list(counted(pool.map(functools.partial(_seen, part), range(len(part))), "reading", len(part)))
+        """Read a part, several items of files at a time."""
+        n = len(part)
+        see = functools.partial(_seen, part)
+        if part.kind in ("row", "text") or part.array is not None:  # to hand over such an item takes longer than it
+            seen = list(counted(map(see, range(n)), "reading", n))
+        else:
+            with ThreadPoolExecutor() as pool:  # what is handed over takes memory
+                blocks = (pool.map(see, range(n)[start : start + AHEAD]) for start in range(0, n, AHEAD))
+                seen = list(counted(chain.from_iterable(blocks), "reading", n))
         good = np.array([one is not None for one in seen])
         bad = tuple(part.names[i] for i in np.flatnonzero(~good))
-        if good.all():
-            items = part
-        else:
-            items = replace(part.subset(good), bad=part.bad + bad)
+        items = part if good.all() else replace(part.subset(good), bad=part.bad + bad)
         return cls(items, [one[0] for one in seen if one], [one[1] for one in seen if one])
 
 
@@ -269,8 +275,8 @@ def inspect_data(
         name=task.name,
         kind=task.train.kind,
         parts=tuple(measured(role, read.items) for role, read in parts.items() if len(read.items)),
-        smallest=min(shapes, key=np.prod, default=()),
-        largest=max(shapes, key=np.prod, default=()),
+        smallest=min(shapes, key=prod, default=()),
+        largest=max(shapes, key=prod, default=()),
         bad=tuple(dict.fromkeys(name for read in parts.values() for name in read.items.bad)),
         copies=tuple(map(named, copies)),
         conflicts=tuple(map(named, conflicts)),
@@ -434,9 +440,8 @@ def remarks_on_shapes(kind: Kind, parts: Iterable[Read]) -> Iterator[str]:
         return
     sides = [(shape[:2], name) for read in parts for shape, name in zip(read.shapes, read.items.names, strict=True)]
     usual = float(np.median([min(shape) for shape, _ in sides])) if sides else 0.0
-    tiny = [
-        _sized(shape, name) for shape, name in sides if min(shape) < SMALL_SIDE and TIMES_SMALLER * min(shape) < usual
-    ]
+    smallest = min(SMALL_SIDE, usual / TIMES_SMALLER)
+    tiny = [_sized(shape, name) for shape, name in sides if min(shape) < smallest]
     long = [_sized(shape, name) for shape, name in sides if max(shape) > MOST_ASPECT * min(shape)]
     if tiny:
         verb = "is" if len(tiny) == 1 else "are"
@@ -483,10 +488,7 @@ def remarks_on_classes(found: Inspection, task: Task) -> Iterator[str]:
         return
     both = repeated_classes(task.train, task.validation, task.test)
     if both and CLOSED not in task.protocol:
-        if task.validation is None:
-            known = "training"
-        else:
-            known = "training or validation"
+        known = "training" if task.validation is None else "training or validation"
         verb = "is" if len(both) == 1 else "are"
         yield (
             f"{count_of(len(both), 'class')} {verb} in {known} and in the test ({some(both, EXAMPLES)}): scores do not "

@@ -182,53 +182,56 @@ def _with_sets(path: Path, table: Table) -> tuple[Table, ClassLabels]:
         classes, sets = sets_in(table[SETS])
     except ValueError as error:
         raise DataError(f"{path}: {error}") from error
-    return {**{name: cells for name, cells in table.items() if name != SETS}, LABELS[0]: classes}, sets
+    return {**_without(table, SETS), LABELS[0]: classes}, sets
 
 
 def _source(path: Path, whole: Table, stored: Files | None, reading: Reading) -> Source:
     """Make a source from the columns of a table."""
-    skip_bad = reading.skip_bad
-    unlabeled = reading.unlabeled
-    texts = None
     if reading.pairs:
-        texts = _texts_of_pairs(path, whole)
+        whole = {**whole, "text": _texts_of_pairs(path, whole)}
         if reading.label is None and "label" not in whole:  # every image forms its own class
             whole = {**whole, "label": [str(image) for image in whole["path"]]}
-    place = _place(path, whole, reading.label, unlabeled)
-    whole, left_out = _labeled(whole, place) if skip_bad and unlabeled is None else (whole, ())
-    if texts is not None and reading.label is None:
-        left_out = (*left_out, *_shared_texts(texts, whole["label"]))
-    if place is not None:
-        column = whole[place]
-    else:
-        column = [""] * len(next(iter(whole.values()), ()))
-    table: Table = {name: other for name, other in whole.items() if name != place}
+    place = _place(path, whole, reading.label, reading.unlabeled)
+    notes: list[str] = []
+    if reading.skip_bad and reading.unlabeled is None:
+        whole, notes = _labeled(whole, place)
+    if reading.pairs and reading.label is None:
+        notes += _shared_texts(whole["text"], whole["label"])
+    column = [""] * _length(whole) if place is None else whole[place]
+    table: Table = whole if place is None else _without(whole, place)
     if reading.group is not None:
         table = _grouped(path, whole, table, reading.group)
     unnamed = table
     table = _named(path, table, reading.name, whole, stored)
     if "name" in table:
         _check_names(path, table["name"])
-    notes = [*left_out]
+    if "path" in table:
+        boxes = boxes_in(path, whole)
+        labels = _labels(path, column, reading.unlabeled)
+        texts = as_cells(whole["text"]) if reading.pairs else None
+        how: dict[str, Any] = {"image_size": reading.image_size, "skip_bad": reading.skip_bad}
+        return _noted(_images_source(path, table, labels, stored, boxes, texts, **how), notes)
     if reading.name is None:
-        notes += [f"named by the column {column!r}" for column in unnamed.keys() - table.keys() - {"name"}]
+        notes += [f"named by the column {quoted(name)}" for name in unnamed.keys() - table.keys() - {"name"}]
         notes += _repeated_ids(table, unnamed)
-    if "path" not in table and _are_texts(table):
+    if _are_texts(table):
         notes += _not_used(table, ["text"])
-        source = _texts_source(path, table, _labels(path, column, unlabeled), skip_bad)
-        return _noted(source, notes)
-    if "path" not in table:
-        return _noted(_table_source(path, table, whole, column, unlabeled, skip_bad), notes)
-    boxes = boxes_in(path, whole)
-    labels = _labels(path, column, unlabeled)
-    how: dict[str, Any] = {"image_size": reading.image_size, "skip_bad": skip_bad}
-    source = _images_source(path, table, labels, stored, boxes, texts, **how)
-    return _noted(source, left_out)
+        labels = _labels(path, column, reading.unlabeled)
+        return _noted(_texts_source(path, table, labels, reading.skip_bad), notes)
+    return _noted(_table_source(path, table, whole, column, reading), notes)
 
 
-def _table_source(
-    path: Path, table: Table, whole: Table, column: Sequence[Any], unlabeled: str | None, skip_bad: bool
-) -> Source:
+def _without(table: Table, *names: str) -> dict[str, Sequence[Any]]:
+    """Return a table without some columns, if it has them."""
+    return {name: cells for name, cells in table.items() if name not in names}
+
+
+def _length(table: Table) -> int:
+    """Return the number of rows of a table."""
+    return len(next(iter(table.values()), ()))
+
+
+def _table_source(path: Path, table: Table, whole: Table, column: Sequence[Any], reading: Reading) -> Source:
     """Make a source of rows of numbers, or of rows of cells if they are not all numbers."""
     notes: list[str] = []
     embedding = _embedding_in(table)
@@ -245,9 +248,9 @@ def _table_source(
             notes.append(not_ids("column 'text'", table["text"]))
     read = _without_levels(_named_by_text(table), column)
     notes += _not_used(table, [*read])
-    labels = _labels(path, column, unlabeled)
+    labels = _labels(path, column, reading.unlabeled)
     try:
-        source = _rows_source(path, read, _features(path, read, whole), labels, skip_bad)
+        source = _rows_source(path, read, _features(path, read, whole), labels, reading.skip_bad)
     except NotNumbersError as error:
         source = _cells_source(path, read, labels, str(error))
     return _noted(source, notes)
@@ -259,7 +262,7 @@ def _listed_source(path: Path, table: Table, *, image_size: int | None, skip_bad
     unused = [name for name in table if name not in (*columns_used(table), "split")]
     if unused:
         notes.append(f"columns not used: {some(unused, 3)}")
-    split = {name: table[name] for name in table if name == "split"}
+    split = {"split": table["split"]} if "split" in table else {}
     roles_of_rows = roles_in(path, split)
     if roles_of_rows is None:
         names = items_of(rows)
@@ -276,13 +279,10 @@ def _listed_source(path: Path, table: Table, *, image_size: int | None, skip_bad
     else:
         source = split_by_columns(path, split, text_items(name_of(path), names, classes))
     items = source.items
-    if len(items) < len(names):  # some images could not be decoded
-        kept = set(items.names)
-        listed_there = listed.subset(np.array([name in kept for name in names]).nonzero()[0], len(names))
-    else:
-        listed_there = listed
     notes.append(f"{count_of(len(listed), 'pair')} listed; a class is what similar pairs connect")
-    return replace(source, items=replace(items, listed=listed_there, notes=(*items.notes, *notes)))
+    if len(items) < len(names):  # some images could not be decoded
+        listed = listed.subset(np.flatnonzero(np.isin(names, items.names)), len(names))
+    return replace(source, items=replace(items, listed=listed, notes=(*items.notes, *notes)))
 
 
 def _noted(source: Source, notes: Sequence[str]) -> Source:
@@ -297,19 +297,19 @@ def _kept(source: Source, kept: Any, note: str) -> Source:
     return replace(source, items=items, roles=None if source.roles is None else source.roles[kept])
 
 
-def _labeled(table: Table, place: str | None) -> tuple[Table, tuple[str, ...]]:
+def _labeled(table: Table, place: str | None) -> tuple[Table, list[str]]:
     """Return the rows of a table that have a label, and a note on the others."""
     if place is None:
-        return table, ()
+        return table, []
     kept = [i for i, value in enumerate(table[place]) if not _is_missing(value)]
     count = len(table[place]) - len(kept)
     if count == 0 or not kept:
-        return table, ()
+        return table, []
     columns = {
         name: cells[kept] if isinstance(cells, np.ndarray) else [cells[i] for i in kept]
         for name, cells in table.items()
     }
-    return columns, (f"{count_of(count, 'row')} without a label left out (of {len(table[place]):,})",)
+    return columns, [f"{count_of(count, 'row')} without a label left out (of {len(table[place]):,})"]
 
 
 def _is_missing(value: Any) -> bool:
@@ -328,32 +328,51 @@ def _images_source(
     image_size: int | None,
     skip_bad: bool,
 ) -> Source:
-    """Make a source from a table of paths of images, or from the images that are `stored` in it."""
-    paths = [str(value) for value in table["path"]]
-    if not paths:
+    """Make a source from a table of paths of images or sounds, or from the images that are `stored` in it."""
+    if len(table["path"]) == 0:
         raise DataError(f"{path}: has no rows")
     roles = roles_in(path, table)
-    split = split_of(path, table)
-    folder = FolderFiles(str(path.parent))
     if stored is None:
-        _check_inside(folder, paths)
-        paths = _as_on_disk(folder, paths)
-        if not skip_bad:
-            _check_files(path, folder, paths)
-    files: Files = stored or folder
-    kind: FileKind = files_of_a_kind(paths)[0] if stored is None else getattr(stored, "kind", "image")
-    groups = _groups(path, table)
-    about: dict[str, Any] = {"roles": roles, "split": split, "groups": groups, "skip_bad": skip_bad}
-    if kind == "sound":
-        if boxes is not None or texts is not None:
-            needless = "crop boxes" if texts is None else "texts beside them"
-            raise DataError(f"{path}: its column path has sounds, which have no {needless}")
-        return source_of_files(kind, name_of(path), files, paths, labels, **about)
-    about |= {"texts": texts, "boxes": boxes, "image_size": image_size}
-    if stored is not None and "name" in table:
-        about["names"] = ids_of(table["name"])
-    about["unnamed"] = _are_numbered(stored) and about.get("names") is None
-    return source_of_files(kind, name_of(path), files, paths, labels, **about)
+        folder = FolderFiles(str(path.parent))
+        paths = _paths_in(path, folder, table["path"], skip_bad=skip_bad)
+        files: Files = folder
+        kind: FileKind = files_of_a_kind(paths)[0]
+    else:
+        paths = [str(value) for value in table["path"]]
+        files = stored
+        kind = getattr(stored, "kind", "image")
+    if kind == "sound" and not (boxes is None and texts is None):
+        needless = "crop boxes" if texts is None else "texts beside them"
+        raise DataError(f"{path}: its column path has sounds, which have no {needless}")
+    names = ids_of(table["name"]) if stored is not None and "name" in table else None
+    return source_of_files(
+        kind,
+        name_of(path),
+        files,
+        paths,
+        labels,
+        image_size=image_size,
+        boxes=boxes,
+        texts=texts,
+        names=names,
+        unnamed=names is None and _are_numbered(stored),
+        roles=roles,
+        split=split_of(path, table),
+        groups=_groups(path, table),
+        skip_bad=skip_bad,
+    )
+
+
+def _paths_in(path: Path, folder: FolderFiles, column: Sequence[Any], *, skip_bad: bool) -> list[str]:
+    """Return the paths in a column as their files are called; unless `skip_bad`, all must be there."""
+    paths = [str(value) for value in column]
+    _check_inside(folder, paths)
+    found = _as_on_disk(folder, paths)
+    if not skip_bad:
+        empty = [row for row, value in enumerate(column) if _is_missing(value)]
+        _check_filled(path, "path", empty, OTHERS_LEFT_OUT)
+        _check_files(path, folder, found)
+    return found
 
 
 def read_columns(path: str | Path, label: str | None = None) -> Table:
@@ -385,9 +404,7 @@ def _place(path: Path, table: Table, label: str | None, unlabeled: str | None) -
         if label in table:
             return label
         near = get_close_matches(shorten(label), [shorten(name) for name in [*table][:MAX_SEARCHED_COLUMNS]], n=1)
-        hint = ""
-        if near:
-            hint = f"; did you mean {quoted(near[0])}?"
+        hint = f"; did you mean {quoted(near[0])}?" if near else ""
         raise DataError(f"{path}: has no column {quoted(label)}{hint}; it has {few(list(table))}")
     images = "path" in table
     candidates = LABELS[:1] if images else LABELS  # in tables of images, only `label`
@@ -396,10 +413,7 @@ def _place(path: Path, table: Table, label: str | None, unlabeled: str | None) -
         return found
     if not any(map(len, table.values())):
         raise DataError(f"{path}: has no rows")
-    if images:
-        expected = "'label'"
-    else:
-        expected = f"of classes ({', '.join(LABELS)})"
+    expected = "'label'" if images else f"of classes ({', '.join(LABELS)})"
     advice = f"{NAME_IT} ({NEED_NONE})"
     if not images and sum(numbers_in(cells) is None for cells in table.values()) > 1:  # texts, which may be pairs
         advice += ", or call the columns of pairs anchor, positive and negative, or text1, text2 and score"
@@ -423,8 +437,8 @@ def _named(path: Path, table: Table, name: str | None, whole: Table, stored: Fil
         found = ((column, ids_of(cells)) for column, cells in table.items() if is_id(column))
         chosen, names = next((one for one in found if one[1] is not None), ("", None))
         if names is None:
-            return {column: cells for column, cells in table.items() if column != "name"}
-    return {column: cells for column, cells in table.items() if column not in ("name", chosen)} | {"name": names}
+            return _without(table, "name")
+    return _without(table, "name", chosen) | {"name": names}
 
 
 def _names(table: Table) -> list[str] | None:
@@ -449,7 +463,7 @@ def _grouped(path: Path, whole: Table, table: Table, group: str) -> Table:
     """Return the table with a column `group`, a copy of one of its columns, which may be that of the classes."""
     if group not in whole:
         raise DataError(f"{path}: has no column {quoted(group)}; it has {few(list(whole))}")
-    return {name: cells for name, cells in table.items() if name != group} | {"group": whole[group]}
+    return _without(table, group) | {"group": whole[group]}
 
 
 def _recur(cells: Sequence[Any]) -> bool:
@@ -464,7 +478,7 @@ def _repeated_ids(table: Table, unnamed: Table) -> list[str]:
     column = next((column for column in unnamed if column == "name" or is_id(column)), None)
     if column is None:
         return []
-    return [not_ids(f"column {column!r}", unnamed[column])]
+    return [not_ids(f"column {quoted(column)}", unnamed[column])]
 
 
 def _embedding_in(table: Table) -> list[str]:
@@ -481,18 +495,17 @@ def _embedding_in(table: Table) -> list[str]:
 def _not_used(table: Table, used: Sequence[str]) -> list[str]:
     """Return a note on the columns that are no features beside those that are."""
     others = [name for name in table if name not in (*NO_FEATURES, "text", *used)]
-    if not others:
-        return []
-    return [f"columns not used: {some(others, 3)}"]
+    return [f"columns not used: {some(others, 3)}"] if others else []
 
 
 def _named_by_text(table: Table) -> Table:
     """Return the table with its column `text` as `name` if the texts are not numbers; other names take precedence."""
     if "text" not in table or numbers_in(table["text"]) is not None:
         return table
+    others = _without(table, "text")
     if "name" in table or _recur(table["text"]):
-        return {name: column for name, column in table.items() if name != "text"}
-    return {**{name: column for name, column in table.items() if name != "text"}, "name": _short(table["text"])}
+        return others
+    return others | {"name": _short(table["text"])}
 
 
 def _short(texts: Sequence[Any]) -> Sequence[Any]:
@@ -515,7 +528,7 @@ def _without_levels(table: Table, labels: Sequence[Any]) -> Table:
         above = set(zip(classes, cells, strict=True))
         if len(set(cells)) < len(above) == len(set(classes)) and not readings_of(telling(as_cells(cells))):
             levels.append(name)
-    return {name: cells for name, cells in table.items() if name not in levels}
+    return _without(table, *levels)
 
 
 def _are_texts(table: Table) -> bool:
@@ -528,21 +541,19 @@ def _are_texts(table: Table) -> bool:
     return not others or any(numbers_in(cells) is None for cells in others)
 
 
-def _texts_of_pairs(path: Path, table: Table) -> NDArray[np.object_]:
+def _texts_of_pairs(path: Path, table: Table) -> list[str]:
     """Return the text of every image of a table."""
     column = next((name for name in ("text", "caption") if name in table), None)
     if "path" not in table or column is None:
-        missing = "path"
-        if "path" in table:
-            missing = "text"
+        missing = "text" if "path" in table else "path"
         raise DataError(f"{path}: has no column '{missing}', which pairs of images and texts need; {shown(table)}")
-    return as_cells(_texts(path, table[column]))
+    return _texts(path, table[column])
 
 
-def _shared_texts(texts: NDArray[np.object_], classes: Sequence[Any]) -> list[str]:
+def _shared_texts(texts: Sequence[str], classes: Sequence[Any]) -> list[str]:
     """Return a note on texts that belong to images of several classes, each of which is a miss for the others."""
     of: dict[str, set[str]] = {}
-    for text, name in zip(texts.tolist(), classes, strict=False):
+    for text, name in zip(texts, classes, strict=True):
         of.setdefault(text, set()).add(str(name))
     shared = [text for text, names in of.items() if len(names) > 1]
     if not shared:
@@ -554,11 +565,15 @@ def _shared_texts(texts: NDArray[np.object_], classes: Sequence[Any]) -> list[st
 def _texts(path: Path, column: Sequence[Any], advice: str = "") -> list[str]:
     """Return the text of every row."""
     texts = _as_texts(column)
-    empty = [i for i, text in enumerate(texts) if not text]
+    _check_filled(path, "text", [row for row, text in enumerate(texts) if not text], advice)
+    return texts
+
+
+def _check_filled(path: Path, what: str, empty: Sequence[int], advice: str = "") -> None:
+    """Raise a DataError if there are rows without a text, a label or the like."""
     if empty:
         rows = rows_from(len(empty), empty[0])
-        raise DataError(f"{path}: the text is empty in {rows}; expected a text in every row{advice}")
-    return texts
+        raise DataError(f"{path}: the {what} is empty in {rows}; expected a {what} in every row{advice}")
 
 
 def _as_texts(column: Sequence[Any]) -> list[str]:
@@ -740,22 +755,19 @@ def _renamed(table: Table, label: str | None) -> Table:
 
 
 def _labels(path: Path, column: Sequence[Any], unlabeled: str | None) -> list[Any]:
-    empty = [i for i, value in enumerate(column) if _is_missing(value)]
-    if empty and unlabeled is None:
-        raise DataError(
-            f"{path}: the label is empty in {rows_from(len(empty), empty[0])}; expected a label in every row"
-            f"{OTHERS_LEFT_OUT}"
-        )
-    several = next((i for i, value in enumerate(column) if isinstance(value, list | dict)), None)
+    """Return the label of every row, or the class `unlabeled` where there is none."""
+    empty = [row for row, value in enumerate(column) if _is_missing(value)]
+    if unlabeled is None:
+        _check_filled(path, "label", empty, OTHERS_LEFT_OUT)
+    several = next((row for row, value in enumerate(column) if isinstance(value, list | dict)), None)
     if several is not None:
         what = f"row {several + 1} has the label {quoted(column[several])}"
         raise DataError(f"{path}: {what}; expected a text or a number")
     if not empty:
         return without_spellings_of_numbers(column)
-    missing = set(empty)
-    given = without_spellings_of_numbers(value for i, value in enumerate(column) if i not in missing)
+    given = without_spellings_of_numbers(value for value in column if not _is_missing(value))
     names = iter(map(class_name, given))
-    return [unlabeled if i in missing else next(names) for i in range(len(column))]
+    return [unlabeled if _is_missing(value) else next(names) for value in column]
 
 
 def _groups(path: Path, table: Table) -> NDArray[Any] | None:
@@ -764,9 +776,7 @@ def _groups(path: Path, table: Table) -> NDArray[Any] | None:
         return None
     groups = without_spellings_of_numbers(table["group"])
     names = ["" if value is None or value != value else class_name(value) for value in groups]
-    if "" in names:
-        rows = rows_from(names.count(""), names.index(""))
-        raise DataError(f"{path}: the group is empty in {rows}; expected a group in every row")
+    _check_filled(path, "group", [row for row, name in enumerate(names) if name == ""])
     return text_array(names)
 
 
@@ -789,9 +799,7 @@ def _check_inside(folder: FolderFiles, paths: Sequence[str]) -> None:
 def _check_files(path: Path, files: Files, paths: Sequence[str]) -> None:
     missing = [name for name in paths if name not in files]
     if missing:
-        if any("\\" in name for name in missing):
-            how = "with / between folders"
-        else:
-            how = f"as seen from {path.parent}"
+        windows = any("\\" in name for name in missing)
+        how = "with / between folders" if windows else f"as seen from {path.parent}"
         what = f"{len(missing)} of {len(paths)} images do not exist: {some(missing, 3)}"
         raise DataNotFoundError(f"{path}: {what}; paths are written {how}")
