@@ -82,11 +82,30 @@ def test_groups_are_as_large_as_the_classes_are(classes, each):
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(classes), each)
     rows = rng.normal(size=(classes, 16))[labels] + rng.normal(size=(len(labels), 16)) / 8
-    numbers = propose_groups(rows).numbers
+    found = propose_groups(rows)
+    assert not found.unclear
+    numbers = found.numbers
     together = (numbers[:, None] == numbers) & (numbers[:, None] >= 0)
     same = labels[:, None] == labels
     assert (together & same).sum() > 0.95 * together.sum()
     assert (together & same).sum() > 0.8 * same.sum()
+
+
+@pytest.mark.parametrize(("n", "d", "distance"), [(60, 3, "euclidean"), (200, 20, "cosine")])
+@pytest.mark.parametrize("spread", ["normal", "uniform"])
+def test_rows_without_structure_have_no_clear_groups(spread, n, d, distance):
+    rows = getattr(np.random.default_rng(1), spread)(size=(n, d))
+    found = propose_groups(rows, distance=distance)
+    assert found.unclear
+    assert not found.duplicates
+    rows[0] = rows[3] + (1e-7 if spread == "normal" else 0.0)
+    assert propose_groups(rows, distance=distance).duplicates
+
+
+def test_groups_within_a_given_distance_are_not_judged():
+    rows = np.random.default_rng(0).normal(size=(40, 2))
+    assert propose_groups(rows).unclear
+    assert not propose_groups(rows, within=0.3).unclear
 
 
 @pytest.mark.parametrize("n", [8, 400])

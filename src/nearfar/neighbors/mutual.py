@@ -15,11 +15,14 @@ row with the mean squared distance a to the others of its group, and b to the ne
     s = (b - a) / max(a, b),    s = 0 for a row alone
 
 so that copies of items form small groups, and classes large ones.
+
+Rows without any structure have groups of some silhouette, too: 0.8 in one dimension, 0.06 in a hundred. So the same is
+done with rows that are drawn from the normal distribution of the mean and the covariance of the given ones, and groups
+are clear if their mean silhouette is larger by a margin.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -28,6 +31,7 @@ import numpy as np
 from ..numerics.distances import as_rows, check_distance, row_squares, unit_rows
 from ..numerics.types import AnyArray, Array, Bools, Ints
 from .blocks import originals
+from .near_pairs import FIFTH, have_duplicates
 from .nearest import nearest
 
 MUTUAL = 10
@@ -51,6 +55,16 @@ CLEAR = 0.25
 JUDGED = 1000
 """Rows whose silhouettes are computed."""
 
+CLEARER = 0.1
+"""By how much the mean silhouette of clear groups is larger than that of random rows, at least: for rows spread evenly
+in a few dimensions, which have no tails, it is larger by up to 0.09."""
+
+RANDOM_ROWS = 1000
+"""Random rows with which the groups are compared."""
+
+FEWEST_JUDGED = 20
+"""Rows from which groups are compared with those of random rows, some of which are clear by chance among fewer."""
+
 MERGED_CELLS = 1 << 22  # numbers of group sums that are gathered at a time
 
 
@@ -63,10 +77,44 @@ class ProposedGroups(NamedTuple):
         Group of each row, numbered from the largest to the smallest; -1 for a row without a group.
     within : float
         Largest mean distance of two groups that were merged.
+    silhouette, by_chance : float
+        Mean silhouette of the groups, and of those of random rows with the same mean and covariance. NaN if `within`
+        was given, or if there are fewer than 20 different rows.
+    duplicates : bool
+        Whether some rows are equal, or so near to each other that this is no chance.
     """
 
     numbers: Ints
     within: float
+    silhouette: float = np.nan
+    by_chance: float = np.nan
+    duplicates: bool = False
+
+    @property
+    def unclear(self) -> bool:
+        """Whether the groups are hardly clearer than those of random rows; False if that is not known."""
+        return self.silhouette < self.by_chance + CLEARER
+
+
+class Tried(NamedTuple):
+    """Groups of n distinct rows at the best of several limits.
+
+    Attributes
+    ----------
+    group : ndarray of int, shape (n,)
+        Group of each row.
+    within : float
+        The limit.
+    silhouette : float
+        Mean silhouette; NaN if only one limit was tried.
+    duplicates : bool
+        Whether some rows are so near to each other that this is no chance.
+    """
+
+    group: Ints
+    within: float
+    silhouette: float
+    duplicates: bool
 
 
 def propose_groups(
@@ -113,6 +161,18 @@ def propose_groups(
     x = given[distinct]
     if len(x) == 1:
         return ProposedGroups(by_size(place), within or 0.0)
+    most = most or len(given)
+    best = tried(x, copies, within, most, distance)
+    numbers = by_size(best.group[place])
+    if within is not None or len(x) < FEWEST_JUDGED:
+        return ProposedGroups(numbers, best.within)
+    by_chance = silhouette_by_chance(x, most, distance)
+    duplicates = best.duplicates or len(x) < len(given)
+    return ProposedGroups(numbers, best.within, best.silhouette, by_chance, duplicates)
+
+
+def tried(x: AnyArray, copies: Ints, within: float | None, most: int, distance: str) -> Tried:
+    """Return the groups of two or more distinct rows (n, d) within a limit, or within the best of several."""
     distances, near = nearest(x, x, min(RANKS[-1], len(x) - 1), distance=distance, exclude_self=True)
     pairs = linked_pairs(near[:, :MUTUAL])
     points = unit_rows(x) if distance == "cosine" else x - x.mean(axis=0, dtype=np.float64)
@@ -121,9 +181,28 @@ def propose_groups(
     if within is None:
         limits, farther = candidates_of(np.median(distances, axis=0), typical_distance(points, distance), len(x))
     limits = [*limits, *farther]
-    found = [merged(points, copies, pairs, squared(limit, distance), most or len(given)) for limit in limits]
-    best = clearest(points, copies, found, len(farther)) if len(found) > 1 else 0
-    return ProposedGroups(by_size(found[best][place]), limits[best])
+    found = [merged(points, copies, pairs, squared(limit, distance), most) for limit in limits]
+    if len(found) == 1:
+        return Tried(found[0], limits[0], np.nan, duplicates=False)
+    scores = np.array([mean_silhouette(points, copies, group) for group in found])
+    best = clearest(scores, len(farther))
+    duplicates = have_duplicates(distances[:, :FIFTH], near[:, 0], distance)
+    return Tried(found[best], limits[best], float(scores[best]), duplicates)
+
+
+def silhouette_by_chance(x: AnyArray, most: int, distance: str) -> float:
+    """Return the mean silhouette of the groups of random rows with the mean and the covariance of rows (n, d)."""
+    points = unit_rows(x) if distance == "cosine" else x
+    some = points[np.linspace(0, len(points) - 1, min(len(points), RANDOM_ROWS)).astype(np.intp)].astype(np.float64)
+    n = len(some)
+    mean = some.mean(axis=0)
+    rng = np.random.default_rng(0)
+    scores = []
+    for _ in range(RANDOM_ROWS // n):
+        # sums of rows times independent normal numbers are normal, with the covariance of the rows
+        drawn = rng.normal(size=(n, n)) @ (some - mean) / np.sqrt(n) + mean
+        scores.append(tried(drawn, np.ones(n, dtype=np.intp), None, most, distance).silhouette)
+    return float(np.mean(scores))
 
 
 def candidates_of(typical: Array, apart: float, n: int) -> tuple[list[float], list[float]]:
@@ -196,13 +275,12 @@ def merged(points: AnyArray, copies: Ints, pairs: tuple[Ints, Ints], limit: floa
     return group
 
 
-def clearest(points: AnyArray, copies: Ints, found: Sequence[Ints], farther: int) -> int:
+def clearest(scores: Array, farther: int) -> int:
     """Return which of several groupings has the largest mean silhouette.
 
     The last ones, whose limits are farther than the neighbors of a row, need groups that are clearly apart.
     """
-    scores = np.array([mean_silhouette(points, copies, group) for group in found])
-    unclear = (np.arange(len(found)) >= len(found) - farther) & (scores < CLEAR)
+    unclear = (np.arange(len(scores)) >= len(scores) - farther) & (scores < CLEAR)
     return int(np.where(unclear, -1.0, scores).argmax())
 
 

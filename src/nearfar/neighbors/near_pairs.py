@@ -146,13 +146,25 @@ def duplicate_distance(rows: Any, *, distance: str = "euclidean") -> float | Non
     return rounded_up(float(apart[order[far[-1]]]))
 
 
-def largest_ratio(distances: Array, distance: str) -> float:
+def have_duplicates(distances: Array, nearest: Ints, distance: str) -> bool:
+    """Return whether some row is so near to its nearest that this has a chance of 1% among all rows.
+
+    `distances` (n, 5) are those to the nearest rows, the first of which are `nearest` (n,).
+    """
+    if distances.shape[1] < FIFTH:
+        return False
+    fifth = distances[:, -1]
+    ratio = largest_ratio(distances, distance, CHANCE / len(distances))
+    return bool((distances[:, 0] <= ratio * np.minimum(fifth, fifth[nearest])).any())
+
+
+def largest_ratio(distances: Array, distance: str, chance: float = CHANCE) -> float:
     """Return the largest ratio of the distances (n, 5) to the first and the fifth neighbor that stands out."""
     power = 1.0 if distance == "euclidean" else 2.0  # a cosine distance is half of a squared one
     known = distances[:, 0] > 0
     growth = float(np.median(np.log(distances[known, 1] / distances[known, 0]))) / power if known.any() else 0.0
     dimensions = np.log(2) / max(growth, 1e-3)
-    by_chance = (1 - (1 - CHANCE) ** (1 / (FIFTH - 1))) ** (1 / dimensions)
+    by_chance = (1 - (1 - chance) ** (1 / (FIFTH - 1))) ** (1 / dimensions)
     return float(min(STANDS_OUT, by_chance) ** power)
 
 

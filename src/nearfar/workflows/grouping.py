@@ -58,7 +58,7 @@ def groups(
     else:
         found = propose_groups(collected.rows, within=within, most=most, distance=collected.distance)
     parts = [central_first(collected, part) for part in parts_of(found.numbers)]
-    summary = summary_of(len(collected.rows), parts, found.within)
+    summary = summary_of(len(collected.rows), parts, found.within) + remark_on(found)
     titles = titles_of(len(parts))
     if out is None:
         lines = [line_of(collected, title, part) for title, part in zip(titles[:k], parts, strict=False)]
@@ -124,7 +124,7 @@ def write_page(
         Line(Near(int(part[0]), title), [Near(int(at), "") for at in part[1:]])
         for title, part in zip(titles, parts, strict=True)
     ]
-    note = f"{summary}. The first item of each group is nearest to its mean."
+    note = f"{summary.removesuffix('.')}. The first item of each group is nearest to its mean."
     collected.write_page(out, lines, "Proposed groups", note, on_outside)
 
 
@@ -135,3 +135,16 @@ def summary_of(n: int, parts: Sequence[Ints], within: float) -> str:
     largest = f", the largest of {sizes[0]:,}" if sizes else ""
     found = f"{count_of(len(parts), 'group')} of {sum(sizes):,} items{largest}"
     return f"{found}, at a mean distance of at most {within:.4g}; {count_of(alone, 'item')} in no group"
+
+
+def remark_on(found: ProposedGroups) -> str:
+    """Return a remark on groups that are hardly clearer than those of random rows, after a line break; "" if none is.
+
+    >>> remark_on(ProposedGroups(np.zeros(0, dtype=np.intp), 1.0, silhouette=0.6123, by_chance=0.57))
+    '\\nNo clear groups were found: their mean silhouette is 0.61, and 0.57 for random rows of the same covariance.'
+    """
+    if not found.unclear:
+        return ""
+    besides = " but near duplicates (`nearfar duplicates`)" if found.duplicates else ""
+    scores = f"their mean silhouette is {found.silhouette:.2f}, and {found.by_chance:.2f} for random rows"
+    return f"\nNo clear groups{besides} were found: {scores} of the same covariance."
