@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import nearfar
 import nearfar.index
 from tests.commands import run
 
@@ -300,6 +301,27 @@ def test_bad_options_are_refused_before_anything_is_embedded(uri, words, capsys,
     code, _, err = run(capsys, monkeypatch, "search", uri, "no-such-query.npz", *words)
     assert code == 2
     assert words[0].lstrip("-") in err or "filter: there is no column 'cost'" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["all.npz", "--engine", "none"], "--engine: expected exact"),
+        (["all.npz", "--columns", "shop.csv", "--name", "product"], "none of its 11 rows is for an item"),
+        (["learner.safetensors"], "DATA: expected the items to embed"),
+        (["all.npz", "--build"], "builds its own structures; it works only for a file"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_is_embedded(uri, words, told, capsys, monkeypatch):
+    if "--build" in words and uri.endswith(".index"):
+        pytest.skip("a file can have a graph")
+    nearfar.RCA().fit(np.eye(6), [0, 0, 1, 1, 2, 2]).save("learner.safetensors")
+    monkeypatch.setattr("nearfar.index.building.embedded_beside", None)
+    monkeypatch.setattr("nearfar.index.building.load", None)
+    code, _, err = run(capsys, monkeypatch, "index", *words, "-o", uri)
+    assert (code, told in err) == (2, True), err
+    with pytest.raises(FileNotFoundError, match=r"^out: nowhere/x\.\w+: there is no folder nowhere$"):
+        nearfar.index.build("all.npz", None, f"nowhere/{uri}")
 
 
 def test_bad_input_costs_one_line(uri, capsys, monkeypatch):

@@ -5,6 +5,7 @@ import json
 import shutil
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -497,3 +498,13 @@ def test_a_file_of_something_else_is_no_index(tmp_path):
     with pytest.raises(FileNotFoundError):
         Index.load(tmp_path / "nothing")
     assert Path(tmp_path / "empty").read_bytes() == b""
+
+
+def test_a_forged_number_of_dimensions_takes_no_memory(tmp_path):
+    path = tmp_path / "x.index"
+    create(path, records_of(np.eye(3), ["a", "b", "c"])).close()
+    with blob_file.changing(path) as blobs:
+        root = collection_file.Root.read(blobs)
+        blobs.put_root(replace(root, dimensions=2**40).packed())
+    with pytest.raises(ValueError, match="is damaged: expected the vectors of 3 items, got a smaller file"):
+        nearfar.index.open(path)

@@ -73,7 +73,7 @@ class Blobs:
 
     def __init__(self, connection: sqlite3.Connection, size: int) -> None:
         self._connection = connection
-        self._size = size
+        self.size = size
         self.count = 0
         self.sum = 0
         # keys of all blobs, in order: after `check_sum` has read them, until a blob changes
@@ -109,8 +109,8 @@ class Blobs:
         end = (kind + 1) * PER_KIND
         asked = "SELECT id, digest, data FROM blobs WHERE id >= ? AND id < ? ORDER BY id"
         for key, digest, data in self._connection.execute(asked, (begin, end)):
-            read += len(data) if isinstance(data, bytes) else self._size + 1
-            if key <= last or read > self._size:  # pages that refer to each other in a circle
+            read += len(data) if isinstance(data, bytes) else self.size + 1
+            if key <= last or read > self.size:  # pages that refer to each other in a circle
                 raise Unusable("is damaged: its pages are not in order")
             last = key
             found += 1
@@ -170,8 +170,8 @@ class Blobs:
         keys = []
         asked = "SELECT id, digest, length(data) FROM blobs WHERE id > 0 ORDER BY id"
         for key, digest, length in self._connection.execute(asked):
-            size += length if isinstance(length, int) else self._size + 1
-            if key <= last or size > self._size or not isinstance(digest, bytes):
+            size += length if isinstance(length, int) else self.size + 1
+            if key <= last or size > self.size or not isinstance(digest, bytes):
                 raise Unusable("is damaged: its pages are not in order")
             last = key
             keys.append(key)
@@ -198,7 +198,7 @@ class Blobs:
         return sum(self._checked(*row) is not None for row in read)
 
     def _checked(self, key: int, digest: object, data: object) -> bytes:
-        if not isinstance(data, bytes) or len(data) > self._size:
+        if not isinstance(data, bytes) or len(data) > self.size:
             raise damaged(key)
         check_blob(key, digest, data)
         return data

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from ..data import Dataset
 from ..data.dataset import some
@@ -18,9 +21,10 @@ from ..data.readers.crop_boxes import SIDES
 from ..data.readers.ids import ids_of, is_id
 from ..data.readers.manifest import ABOUT, LABELS, PART, read_columns
 from ..extras import require
+from ..io.atomic_files import check_folder_of
 from ..io.formats import has_columns
 from ..io.sources import MODELS, SourceKind, absolute, kind_by_name, kind_of
-from ..io.uris import shown
+from ..io.uris import is_address, is_folder, shown
 from ..models import Model, load
 from ..models.embedded import distance_of, recorded_distance, refuse_data
 from ..models.model import open_for, read_by
@@ -40,9 +44,9 @@ from .paths import (
     forms_of,
     source_archives,
 )
-from .records import RESERVED, Records, missing, parsed_column, records_of
+from .records import RESERVED, Records, checked_embeddings, missing, parsed_column, records_of
 from .searching import embedded_by, first_dims, has_same_content, names_relative_to_index
-from .stores import DIMS, MAPPED, THRESHOLD, Store, create, exists, open_store
+from .stores import DIMS, MAPPED, THRESHOLD, Store, check_settings, create, exists, open_store
 
 DISPLAY_NAME = "display_name"
 """The column `name` of a table whose items are identified by another column."""
@@ -139,40 +143,54 @@ def build(
         return copy_to_table(copied, out, overwrite=overwrite)
     if kind_by_name(out) is SourceKind.EMBEDDINGS:  # commands would read a file of this name as embeddings
         raise ValueError(f"out: {out}: is the name of a table or an array; expected one such as photos.index")
+    if graph and (is_address(out) or is_folder(out)):
+        raise ValueError(f"graph: {shown(out)} builds its own structures; it works only for a file")
     if source is None:
-        alone = remove or threshold is not None or engine or columns or graph
+        alone = {
+            "remove": [*remove] or None,
+            "threshold": threshold,
+            "engine": engine,
+            "columns": columns,
+            "graph": graph,
+        }
         with_source = {"add": add, "new": new, "label": label, "skip_bad": skip_bad, "distance": distance}
-        wrong = first_given(with_source)
-        if wrong or not alone:
-            what = f" with {wrong}=" if wrong else ""
-            alone_too = "only remove=, threshold=, engine=, columns= and graph= work without it"
-            raise ValueError(f"SOURCE: expected a run, a learner or embeddings{what}; {alone_too}")
-        with index_lock.index_lock(out, wait=index_lock.WAIT, waiting=waiting):
-            line = change_index(out, remove, about, engine=engine, columns=columns, name=name)
-            return line + built_graph(out) if graph else line
-    source = local_embeddings(source)
-    check_kind_of_change(add=add, new=new, remove=remove, overwrite=overwrite)
+        check_without_source(alone, with_source)
+    else:
+        source = local_embeddings(source)
+        check_kind_of_change(add=add, new=new, remove=remove, overwrite=overwrite)
+        check_settings(out, distance=distance, engine=engine)
+        if not is_address(out):
+            check_folder_of(out)
     with index_lock.index_lock(out, wait=index_lock.WAIT, waiting=waiting):
-        if not (add or overwrite) and exists(out):
+        if source is None:
+            line = change_index(out, remove, about, engine=engine, columns=columns, name=name)
+        elif not (add or overwrite) and exists(out):
             raise ValueError(f"out: {shown(out)} exists; add to it with add=True, or replace it with overwrite=True")
-        if kind_of(source) is SourceKind.INDEX:
+        elif kind_of(source) is SourceKind.INDEX:
             check_copied_as_it_is(source, of_items, only="engine=, threshold=, graph= and overwrite= work")
             line = copy_index(source, out, about, engine=engine)
-            return line + built_graph(out) if graph else line
-        if is_read_in_blocks(source, out, engine) and not (data or add or columns or skip_bad):
+        elif is_read_in_blocks(source, out, engine) and not (data or add or columns or skip_bad):
             line = new_from_parts(source, out, distance, about)
         else:
             how = Writing(add, new, remove, engine, skip_bad, label, name, columns, distance, about)
             line = write_items(source, data, out, how)
-        remove_kept(source, out)
+            remove_kept(source, out)
         return line + built_graph(out) if graph else line
+
+
+def check_without_source(alone: Mapping[str, object], with_source: Mapping[str, object]) -> None:
+    """Refuse a change without a source that needs one, or that changes nothing."""
+    wrong = first_given(with_source)
+    if wrong or not first_given(alone):
+        what = f" with {wrong}=" if wrong else ""
+        alone_too = "only remove=, threshold=, engine=, columns= and graph= work without it"
+        raise ValueError(f"SOURCE: expected a run, a learner or embeddings{what}; {alone_too}")
 
 
 def built_graph(out: Path) -> str:
     """Build the graph of an index in a file, and return the end of a line on it."""
     with open_store(out, "w", lock=False) as store:
-        if not isinstance(store, FileStore):
-            raise ValueError(f"graph: {shown(out)} builds its own structures; it works only for a file")
+        assert isinstance(store, FileStore)
         return f"; graph of {count_of(store.build(), 'item')} built"
 
 
@@ -233,11 +251,13 @@ def check_copied_as_it_is(source: Path, others: Mapping[str, object], *, only: s
         raise ValueError(f"{wrong}: {shown(source)}: an index is copied as it is; only {only} with it")
 
 
-def opened_source(source: Path, data: str | None) -> tuple[Model | None, str | None, dict[str, str]]:
+def opened_source(source: Path, data: str | None) -> tuple[Model | None, str, dict[str, str]]:
     """Return a model and its data, or None and a file of embeddings, and what an index keeps of the source."""
     if kind_of(source, *MODELS, SourceKind.EMBEDDINGS) is SourceKind.EMBEDDINGS:
         refuse_data(source, data)
         return None, str(source), {"source": "", "weights": ""}
+    if not data:
+        raise ValueError("DATA: expected the items to embed, for example a folder of images")
     model = load(source)
     return model, data, {"source": absolute(os.fspath(source)), "weights": model.fingerprint}
 
@@ -256,10 +276,7 @@ def write_items(source: Path, data: str | None, out: Path, how: Writing) -> str:
     gone = there.named_by(how.remove, home)
     there = there.without(gone)
 
-    # the items that are added
-    if not data:
-        raise ValueError("DATA: expected the items to embed, for example a folder of images")
-    # beside data without columns, `name` is a column of the table `columns` alone
+    # the items that are added; beside data without columns, `name` is a column of the table `columns` alone
     name = how.name if how.columns is None or has_columns(data) else None
     read_as = read_by(model, data, how.label, name)
     items = documents_of(open_for(model, data, **read_as, skip_bad=how.skip_bad))
@@ -272,10 +289,18 @@ def write_items(source: Path, data: str | None, out: Path, how: Writing) -> str:
         if not names:
             change_store(old, gone, engine=how.engine, about=how.about)
             return f"{shown(out)}: {store_summary(old)}; nothing new{counts_text(known, len(gone))}{left_out(items)}"
+    # an item that is added again without a class, such as a single image, keeps its old class
+    had = dict(zip(there.names, there.classes, strict=True))
+    new_classes = [items.classes[number] for number in items.labels]
+    classes = [kind or had.get(name, "") for name, kind in zip(names, new_classes, strict=True)]
+    columns = columns_for(how.columns, items, old, names, home, how.name)
+    # what is wrong with them is said before they are embedded, which may take hours
+    described = records_of(np.zeros((len(names), 1)), names, labels=classes, columns=columns)
+
     old_about = {} if old is None else old.about
     dims_about = how.about if old is None else old_about
     rows = first_dims(embedded_beside(out, model, source, items, data), dims_about)
-
+    records = replace(described, embeddings=checked_embeddings(rows))
     new_about = {
         **source_about,
         **base_folder_metadata(home, out),
@@ -284,12 +309,6 @@ def write_items(source: Path, data: str | None, out: Path, how: Writing) -> str:
     if DIMS in dims_about:
         new_about[DIMS] = dims_about[DIMS]
     new_about |= how.about
-    # an item that is added again without a class, such as a single image, keeps its old class
-    had = dict(zip(there.names, there.classes, strict=True))
-    new_classes = [items.classes[number] for number in items.labels]
-    classes = [kind or had.get(name, "") for name, kind in zip(names, new_classes, strict=True)]
-    columns = columns_for(how.columns, items, old, names, home, how.name)
-    records = records_of(rows, names, labels=classes, columns=columns)
 
     found = f"{count_of(len(rows), 'item')} embedded"
     if old is None:
@@ -460,7 +479,8 @@ def change_index(
         change_store(store, gone, engine=engine, about=about)
     if remove:
         changes.insert(0, f"{count_of(len(gone), 'item')} removed")
-    return "; ".join([f"{shown(out)}: {store_summary(store)}", *([", ".join(changes)] if changes else [])])
+    line = f"{shown(out)}: {store_summary(store)}"
+    return f"{line}; {', '.join(changes)}" if changes else line
 
 
 def copy_index(source: Path, out: Path, about: Mapping[str, str], *, engine: str) -> str:

@@ -84,10 +84,15 @@ class Change:
     known: bool = False
 
 
+def check_engine(engine: str) -> None:
+    """Raise a ValueError unless a file can have this engine; the empty name is that of the default, or of no change."""
+    if engine not in ("", "exact"):
+        check_recipe(engine)
+
+
 def checked_change(change: Change) -> Change:
     """Return the change as a collection can hold it; raise a ValueError if its parts do not fit each other."""
-    if change.engine not in ("", "exact"):
-        check_recipe(change.engine)
+    check_engine(change.engine)
     records = change.records
     if records is not None:
         n = len(records.embeddings)
@@ -167,6 +172,8 @@ class Root:
                 raise ValueError(f"expected whole numbers, got {quoted(numbers)}")
             if root.dimensions < 1 or not 1 <= root.per_block <= MOST_ITEMS or root.buckets < 1:
                 raise ValueError(f"expected dimensions, blocks and buckets, got {numbers}")
+            if VALUE.itemsize * root.count * root.dimensions > blobs.size:
+                raise ValueError(f"expected the vectors of {root.count:,} items, got a smaller file")
             if root.count > root.next or not isinstance(root.origin, str):
                 raise ValueError(f"expected fewer items than numbers, got {root.count:,} of {root.next:,}")
         return root
@@ -386,40 +393,34 @@ def _numbered(root: Root, kinds: Mapping[str, Kind]) -> dict[str, tuple[int, Kin
 
 def numbers_of(blobs: Blobs, root: Root, names: Sequence[str]) -> dict[str, int]:
     """Return the numbers of the items with these names; names that do not exist are left out."""
+    R = root.per_block
     hashes = hashes_of(names)
-    wanted: dict[int, list[int]] = {}
-    for place, bucket in enumerate((hashes % np.uint64(root.buckets)).tolist()):
-        wanted.setdefault(bucket, []).append(place)
-    found: dict[str, int] = {}
-    candidates: dict[int, list[tuple[int, str]]] = {}  # by block
-    for bucket, places in wanted.items():
+    candidates = [np.empty(0, dtype=np.int64)]
+    for bucket, places in _grouped(hashes % np.uint64(root.buckets)):
         known, numbers = _bucket(blobs, bucket)
-        for place in places:
-            for number in numbers[known == hashes[place]].tolist():
-                candidates.setdefault(number // root.per_block, []).append((number, names[place]))
-    for block, pairs in candidates.items():
+        candidates.append(numbers[np.isin(known, hashes[places])])
+    numbers = np.concatenate(candidates)
+    wanted = set(names)
+    found: dict[str, int] = {}
+    for block, places in _grouped(numbers // R):
         there = _names(blobs, block)
         with parsing():
-            for number, name in pairs:
-                if there.pick(np.array([number % root.per_block])).tolist() == [name]:
-                    found[name] = number
+            texts = there.pick(numbers[places] % R).tolist()
+        # two names may have the same hash
+        found |= {name: at for name, at in zip(texts, numbers[places].tolist(), strict=True) if name in wanted}
     return found
 
 
 def records_at(blobs: Blobs, root: Root, numbers: Sequence[int]) -> Records:
     """Return the items with these numbers, in this order."""
-    R = root.per_block
-    blocks = dict.fromkeys(number // R for number in numbers)
-    order = np.array([number % R for number in numbers], dtype=np.int64)
-    of_block = np.array([number // R for number in numbers], dtype=np.int64)
+    blocks, places_in_block = np.divmod(np.array(numbers, dtype=np.int64), root.per_block)
     vectors = np.empty((len(numbers), root.dimensions), dtype=np.float32)
     names: list[str] = [""] * len(numbers)
     labels = None if root.labels is None else missing_values(LABELS, root.labels, len(numbers))
     columns = {name: missing_values(number, kind, len(numbers)) for name, (number, kind) in root.columns.items()}
     with parsing():
-        for block in blocks:
-            here = np.flatnonzero(of_block == block)
-            places = order[here]
+        for block, here in _grouped(blocks):
+            places = places_in_block[here]
             data = blobs.get(VECTORS, block)
             if data is None:
                 raise ValueError(f"the vectors of block {block} are missing")

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..io.untrusted import parse_json
 from ..numerics.distances import DISTANCES
-from ..quoting import PATH, quoted, shorten
+from ..quoting import PATH, shorten
 from .records import COLUMN_NAME, PLURAL
 
 FORMAT = "nearfar collection 2"
@@ -64,9 +64,3 @@ def check_fields(state: Mapping[str, Any], where: str, fields: Fields) -> None:
     """Raise a ValueError if a state lacks a field, or has a value in it that is not allowed."""
     if not all(is_allowed(state.get(name)) for name, is_allowed in fields.items()):
         raise ValueError(f"{where}: damaged (settings are missing or invalid); make the index again")
-
-
-def check_engine(engine: str, engines: Mapping[str, Any] | tuple[str, ...], owner: str) -> None:
-    """Raise a ValueError unless a database has an engine; the empty name lets it choose one."""
-    if engine not in ("", *engines):
-        raise ValueError(f"engine: expected {' or '.join(engines)} for {owner}, got {quoted(engine)}")

@@ -1,9 +1,9 @@
-"""What collections in LanceDB and in Milvus have in common: their state, search by groups, exact order of neighbors."""
+"""What collections in databases have in common: their state, search by groups, exact order of neighbors."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from typing import Any, TypeVar
@@ -12,11 +12,13 @@ import numpy as np
 
 from ..numerics.distances import pair_distances, unit_rows
 from ..numerics.types import AnyArray, Array, Ints
+from ..quoting import quoted
 from .filters import Kind
 from .groups import first_of_groups
 from .index import Index
 from .index_lock import Opened
 from .records import (
+    PLURAL,
     Hits,
     Records,
     check_column,
@@ -62,6 +64,10 @@ def _replaced(store: DatabaseStore) -> bool:
 class DatabaseStore(Opened, ABC):
     """A collection in a database. `Store` describes the methods; a database implements the abstract ones."""
 
+    engines: Collection[str]
+    """Its engines, beside the empty name, which lets it choose one."""
+    owner: str
+    """What the database is, for messages."""
     searches_words = False
     turn: AbstractContextManager[Any] = nullcontext()
     """What a thread holds while it reads, if another one must not read at the same time."""
@@ -121,6 +127,35 @@ class DatabaseStore(Opened, ABC):
     def refresh(self) -> bool:
         """Read again what the last change has left; return whether that is another one than before."""
 
+    @abstractmethod
+    def _change(self) -> AbstractContextManager[dict[str, Any]]:
+        """Make all of a block one change: yield the new state, and write it at the end of the block.
+
+        If anything fails, the collection stays as it was.
+        """
+
+    @abstractmethod
+    def _set_engine(self, state: dict[str, Any], engine: str) -> None:
+        """Change the engine, unless it is empty, and build or remove what is due."""
+
+    @classmethod
+    def check_engine(cls, engine: str) -> None:
+        """Raise a ValueError unless the database has this engine."""
+        if engine not in ("", *cls.engines):
+            raise ValueError(f"engine: expected {' or '.join(cls.engines)} for {cls.owner}, got {quoted(engine)}")
+
+    def change(self, *, about: Mapping[str, str] | None = None, engine: str = "") -> None:
+        new_about = self._checked(about, engine)
+        with self._change() as state:
+            state["about"] = {**state["about"], **new_about}
+            self._set_engine(state, engine)
+
+    def _checked(self, about: Mapping[str, str] | None, engine: str) -> dict[str, str]:
+        """Return the new entries of `about`; raise a ValueError if the collection cannot be changed so."""
+        self._check_writes()
+        self.check_engine(engine)
+        return checked_about(about)
+
     @retried
     def search(self, queries: Any, k: int = 10, *, where: str = "", group_by: str = "") -> Hits:
         x = checked_queries(queries, self.dimensions, k)
@@ -173,19 +208,10 @@ class DatabaseStore(Opened, ABC):
         if is_empty:  # the first items decide on labels and columns
             check_new(records, dimensions=self.dimensions, labels=records.labels, columns={})
             return
-        labels = self._state["labels"] or None
-        check_new(records, dimensions=self.dimensions, labels=labels, columns=self.columns())
-        self._check_kind_of_labels(records)
-
-    def _check_kind_of_labels(self, records: Records) -> None:
-        expected = self._state["labels"]
-        if records.labels is not None and kind_of_labels(records) != expected:
-            kind = "numbers" if expected == "number" else "text"
-            raise ValueError(f"labels: expected {kind} as in the index")
-
-    def _state_with(self, about: Mapping[str, str] | None) -> dict[str, Any]:
-        """Return a copy of the state, in which `about` is extended or changed."""
-        return {**self._state, "about": {**self._state["about"], **checked_about(about)}}
+        kind = self._state["labels"]
+        check_new(records, dimensions=self.dimensions, labels=kind or None, columns=self.columns())
+        if records.labels is not None and kind_of_labels(records) != kind:
+            raise ValueError(f"labels: expected {PLURAL[kind]} as in the index")
 
 
 def kind_of_labels(records: Records) -> str:
@@ -195,6 +221,17 @@ def kind_of_labels(records: Records) -> str:
     if records.labels.dtype.kind == "i":
         return "number"
     return "text"
+
+
+def first_line(message: str) -> str:
+    """Return the first line of a message of a database."""
+    return next(iter(message.splitlines()), "no reason given")
+
+
+def in_parts(values: Sequence[T], most: int) -> Iterator[Sequence[T]]:
+    """Yield values in parts of at most so many."""
+    for start in range(0, len(values), most):
+        yield values[start : start + most]
 
 
 def as_compared(queries: AnyArray, distance: str) -> AnyArray:

@@ -17,6 +17,7 @@ from .blob_file import changing, reading
 from .collection_file import (
     Change,
     Root,
+    check_engine,
     check_fits,
     checked_change,
     graph_of,
@@ -46,17 +47,8 @@ class FileStore(Opened):
     searches_words = True
 
     def __init__(self, path: Path, *, writes: bool = False, lock: bool = True) -> None:
-        self.uri = str(path)
         self.path = path
-        self.writes = writes
-        self._held = ExitStack()
-        if writes and lock:
-            self._held.enter_context(index_lock(path, wait=0))
-        try:
-            self._open()
-        except BaseException:
-            self._held.close()
-            raise
+        super().__init__(str(path), writes=writes, lock=lock)
 
     def _open(self) -> None:
         self._metadata: Metadata | None = None
@@ -82,6 +74,7 @@ class FileStore(Opened):
     ) -> FileStore:
         """Write a new file, and open it to be changed."""
         check_distance(distance)
+        engine = engine or "exact"
         records = checked_change(Change(records=records, about=about, engine=engine)).records or records
         if engine != "exact" and len(records):
             Approximate(records.embeddings, distance, engine)  # raises before the file is written
@@ -90,8 +83,13 @@ class FileStore(Opened):
                 held.enter_context(index_lock(path, wait=0))
             new_file(path, records, distance=distance, engine=engine, about=about)
             store = cls(path, writes=True, lock=False)
-            store._held = held.pop_all()
+            store._held.push(held.pop_all())
         return store
+
+    @staticmethod
+    def check_engine(engine: str) -> None:
+        """Raise a ValueError unless a file can have this engine."""
+        check_engine(engine)
 
     @property
     def distance(self) -> str:

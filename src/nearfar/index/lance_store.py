@@ -28,11 +28,13 @@ from ..labels import holds_texts, text_array
 from ..numerics.distances import check_distance
 from ..numerics.types import AnyArray, Bools, Ints
 from ..quoting import PATH, shorten
-from .database_state import FORMAT, Fields, check_engine, is_count, is_identifier, is_switch, one_of, parsed_state
+from .database_state import FORMAT, Fields, is_count, is_identifier, is_switch, one_of, parsed_state
 from .database_store import (
     APPROXIMATE_FROM,
     DatabaseStore,
     as_compared,
+    first_line,
+    in_parts,
     kind_of_labels,
     no_hits,
     ranked,
@@ -54,7 +56,6 @@ from .records import (
 MAX_ABOUT = 2**24  # bytes of collection.json
 METRICS: dict[str, Any] = {"cosine": "cosine", "euclidean": "l2", "sqeuclidean": "l2"}
 ENGINES = ("exact", "ivf")
-OWNER = "a folder of LanceDB"
 FIELDS: Fields = {
     "table": is_identifier,
     "version": is_count,
@@ -98,23 +99,20 @@ def status_of(path: Path) -> Status | None:
 class LanceStore(DatabaseStore):
     """A collection in a folder of LanceDB; see `Store`. A reader sees every change that is complete."""
 
+    engines = ENGINES
+    owner = "a folder of LanceDB"
+
     def __init__(self, path: Path, *, writes: bool = False, lock: bool = True) -> None:
-        self.uri = str(path)
         self.path = path
-        self.writes = writes
-        self._held = ExitStack()
-        if writes and lock:
-            self._held.enter_context(index_lock(path, wait=0))
-        try:
-            self._seen = status_of(path / COLLECTION)
-            self._state = _read_about(path)
-            self._db = _connected(path)
-            self._table = self._opened(self._state)
-            if writes:
-                self._remove_old_tables()
-        except BaseException:
-            self._held.close()
-            raise
+        super().__init__(str(path), writes=writes, lock=lock)
+
+    def _open(self) -> None:
+        self._seen = status_of(self.path / COLLECTION)
+        self._state = _read_about(self.path)
+        self._db = _connected(self.path)
+        self._table = self._opened(self._state)
+        if self.writes:
+            self._remove_old_tables()
 
     @classmethod
     def create(
@@ -122,7 +120,7 @@ class LanceStore(DatabaseStore):
     ) -> LanceStore:
         """Write a new table, replace an existing one with it, and open it for writing."""
         check_distance(distance)
-        check_engine(engine, ENGINES, OWNER)
+        cls.check_engine(engine)
         about = checked_about(about)
         if not path.parent.is_dir():
             raise FileNotFoundError(f"{path}: there is no folder {path.parent}")
@@ -148,7 +146,7 @@ class LanceStore(DatabaseStore):
                     state["version"] = table.version
                 _write_about(path, state)
             store = cls(path, writes=True, lock=False)
-            store._held = held.pop_all()
+            store._held.push(held.pop_all())
         return store
 
     def refresh(self) -> bool:
@@ -172,10 +170,6 @@ class LanceStore(DatabaseStore):
 
     @contextmanager
     def _change(self) -> Iterator[dict[str, Any]]:
-        """Make all commits in a block one change: yield the new state, and write it at the end of the block.
-
-        If anything fails, the collection stays as it was.
-        """
         state = dict(self._state)
         try:
             with lance_errors(self.uri):
@@ -232,18 +226,15 @@ class LanceStore(DatabaseStore):
     @retried
     def get(self, names: Sequence[str]) -> Records:
         wanted = names_in(names)
-        parts = []
-        for start in range(0, len(wanted), NAMES):
-            some = wanted[start : start + NAMES]
-            with lance_errors(self.uri):
-                parts.append(self._table.search().where(_named(some)).limit(len(some)).to_arrow())
+        with lance_errors(self.uri):
+            parts = [
+                self._table.search().where(_named(part)).limit(len(part)).to_arrow() for part in in_parts(wanted, NAMES)
+            ]
         if not any(len(part) for part in parts):
             return no_records(self.dimensions)
         import pyarrow
 
-        found = self._records(pyarrow.concat_tables(parts))
-        places = {name: row for row, name in enumerate(found.names.tolist())}
-        return found.pick([places[name] for name in wanted if name in places])
+        return self._records(pyarrow.concat_tables(parts)).named(wanted)
 
     def _nearest(self, x: AnyArray, condition: str | None, k: int) -> Hits:
         """Ask LanceDB for neighbors, and give them their exact distances."""
@@ -308,13 +299,11 @@ class LanceStore(DatabaseStore):
         gone: Sequence[str] = (),
         engine: str = "",
     ) -> None:
-        self._check_writes()
-        check_engine(engine, ENGINES, OWNER)
+        new_about = self._checked(about, engine)
         is_empty = self.count() == 0
         self._check_new(records, is_empty)
-        changed = self._state_with(about)
         with self._change() as state:
-            state["about"] = changed["about"]
+            state["about"] = {**state["about"], **new_about}
             if is_empty and len(records):
                 self._table = _make_table(self._db, state, with_columns(records, self._kinds()))
             else:
@@ -333,7 +322,7 @@ class LanceStore(DatabaseStore):
         self._add_columns(records)
         rows = _arrow(with_columns(records, self._kinds()), extreme)
         # appending is much faster than merging, which has to look for every name
-        if self._known(records.names):
+        if self._known(records.names.tolist()):
             every = self._table.merge_insert("name").when_matched_update_all().when_not_matched_insert_all()
             every.execute(rows)
         else:
@@ -342,18 +331,10 @@ class LanceStore(DatabaseStore):
     def remove(self, names: Sequence[str]) -> None:
         self._check_writes()
         gone = names_in(names)
-        check_known(gone, np.asarray(sorted(self._known(np.asarray(gone, dtype=np.str_))), dtype=np.str_))
+        check_known(gone, text_array(sorted(self._known(gone))))
         with self._change():
             self._delete(gone)
         self._keep_in_shape()
-
-    def change(self, *, about: Mapping[str, str] | None = None, engine: str = "") -> None:
-        self._check_writes()
-        check_engine(engine, ENGINES, OWNER)
-        changed = self._state_with(about)
-        with self._change() as state:
-            state["about"] = changed["about"]
-            self._set_engine(state, engine)
 
     @retried
     def _everything(self) -> Records:
@@ -365,20 +346,18 @@ class LanceStore(DatabaseStore):
             return None
         return sql(parse_filter(where, self.columns()))
 
-    def _known(self, names: AnyArray) -> set[str]:
+    def _known(self, names: Sequence[str]) -> set[str]:
         """Return those of the names that the collection has."""
         found = set[str]()
-        wanted = names.tolist()
-        for start in range(0, len(wanted), NAMES):
-            some = wanted[start : start + NAMES]
+        for part in in_parts(names, NAMES):
             with lance_errors(self.uri):
-                rows = self._table.search().where(_named(some)).select(["name"]).limit(len(some)).to_arrow()
+                rows = self._table.search().where(_named(part)).select(["name"]).limit(len(part)).to_arrow()
             found.update(rows["name"].to_pylist())
         return found
 
     def _delete(self, names: Sequence[str]) -> None:
-        for start in range(0, len(names), NAMES):
-            self._table.delete(_named(names[start : start + NAMES]))
+        for part in in_parts(names, NAMES):
+            self._table.delete(_named(part))
 
     def _add_columns(self, records: Records) -> None:
         """Add the columns of new items to the table; the old items have no value there."""
@@ -472,8 +451,7 @@ def lance_errors(uri: str) -> Iterator[None]:
 
 def _first_line(error: Exception) -> str:
     """Return the first line of a message of LanceDB, without the place in its source code."""
-    line = next(iter(str(error).splitlines()), "no reason given")
-    return re.sub(r", /\S+\.rs:\d+:\d+", "", line)
+    return re.sub(r", /\S+\.rs:\d+:\d+", "", first_line(str(error)))
 
 
 def _read_about(path: Path) -> dict[str, Any]:

@@ -29,8 +29,8 @@ from ..labels import holds_texts, text_array
 from ..numerics.distances import check_distance
 from ..numerics.types import AnyArray
 from ..quoting import PATH, quoted, shorten
-from .database_state import FORMAT, Fields, are_columns, check_engine, is_count, is_identifier, one_of, parsed_state
-from .database_store import DatabaseStore, as_compared, kind_of_labels, no_hits, ranked, retried
+from .database_state import FORMAT, Fields, are_columns, is_count, is_identifier, one_of, parsed_state
+from .database_store import DatabaseStore, as_compared, first_line, in_parts, kind_of_labels, no_hits, ranked, retried
 from .filters import Condition, Either, Every, Filter, Kind, Not, parse_filter
 from .index_lock import index_lock
 from .records import (
@@ -47,7 +47,6 @@ from .records import (
 
 METRICS = {"cosine": "COSINE", "euclidean": "L2", "sqeuclidean": "L2"}
 ENGINES = {"exact": "FLAT", "auto": "AUTOINDEX"}
-OWNER = "a server of Milvus"
 FIELDS: Fields = {
     "items": is_identifier,
     "engine": one_of("", *ENGINES),
@@ -83,24 +82,21 @@ class MilvusStore(DatabaseStore):
     A reader sees every change that has returned. Writers on one machine wait for each other.
     """
 
+    engines = tuple(ENGINES)
+    owner = "a server of Milvus"
     most_neighbors = MOST_NEIGHBORS
 
     def __init__(self, uri: str | Path, *, writes: bool = False, lock: bool = True) -> None:
         self.address = address_of(uri)
-        self.uri = str(self.address)
-        self.writes = writes
-        self._held = ExitStack()
-        if writes and lock:
-            self._held.enter_context(index_lock(Path(self.uri), wait=0))
-        try:
-            self._client = connected(self.address)
-            self._state = _read_about(self._client, self.address)
-            self._is_clean = False  # whether no rows are left of a change that was not completed
-            if writes:
-                self._remove_old_items()
-        except BaseException:
-            self._held.close()
-            raise
+        super().__init__(str(self.address), writes=writes, lock=lock)
+
+    def _open(self) -> None:
+        self._client = connected(self.address)
+        self._held.callback(self._client.close)
+        self._state = _read_about(self._client, self.address)
+        self._is_clean = False  # whether no rows are left of a change that was not completed
+        if self.writes:
+            self._remove_old_items()
 
     @classmethod
     def create(
@@ -108,13 +104,14 @@ class MilvusStore(DatabaseStore):
     ) -> MilvusStore:
         """Write the items to a new collection, replace an existing one with it, and open it for writing."""
         check_distance(distance)
-        check_engine(engine, ENGINES, OWNER)
+        cls.check_engine(engine)
         about = checked_about(about)
         address = address_of(uri)
         with ExitStack() as held:
             if lock:
                 held.enter_context(index_lock(Path(str(address)), wait=0))
             client = connected(address)
+            held.callback(client.close)
             with milvus_errors(str(address)):
                 there = client.has_collection(address.collection)
             if there:
@@ -135,7 +132,7 @@ class MilvusStore(DatabaseStore):
             _send(client, address, state, records, {})
             _write_about(client, address, state)
             store = cls(str(address), writes=True, lock=False)
-            store._held = held.pop_all()
+            store._held.push(held.pop_all())
         return store
 
     def refresh(self) -> bool:
@@ -224,15 +221,13 @@ class MilvusStore(DatabaseStore):
         gone: Sequence[str] = (),
         engine: str = "",
     ) -> None:
-        self._check_writes()
-        check_engine(engine, ENGINES, OWNER)
+        new_about = self._checked(about, engine)
         kinds = column_kinds(records.columns)
         is_empty = self.count() == 0
         self._check_new(records, is_empty)
         _check_lengths(records)
-        changed = self._state_with(about)
         with self._change() as state:
-            state["about"] = changed["about"]
+            state["about"] = {**state["about"], **new_about}
             state["columns"] = state["columns"] | kinds
             if is_empty and len(records):
                 state["labels"] = kind_of_labels(records)
@@ -245,20 +240,11 @@ class MilvusStore(DatabaseStore):
         with self._change() as state:
             self._end(state, gone)
 
-    def change(self, *, about: Mapping[str, str] | None = None, engine: str = "") -> None:
-        self._check_writes()
-        check_engine(engine, ENGINES, OWNER)
-        changed = self._state_with(about)
-        with self._change() as state:
-            state["about"] = changed["about"]
-            self._replace(state, [], no_records(self.dimensions), engine)
+    def _set_engine(self, state: dict[str, Any], engine: str) -> None:
+        self._replace(state, [], no_records(self.dimensions), engine)
 
     @contextmanager
     def _change(self) -> Iterator[dict[str, Any]]:
-        """Make all requests in a block one change: yield the new state, and write it at the end of the block.
-
-        If anything fails, the collection stays as it was.
-        """
         self.refresh()
         if not self._is_clean:
             self._undo()
@@ -330,10 +316,6 @@ class MilvusStore(DatabaseStore):
         rows = [row for part in self._selected(self._condition(""), ["*"]) for row in part]
         return self._records(rows)
 
-    def close(self) -> None:
-        self._client.close()
-        super().close()
-
     @contextmanager
     def _request(self) -> Iterator[None]:
         with milvus_errors(self.uri):
@@ -349,8 +331,8 @@ class MilvusStore(DatabaseStore):
     def _rows_of(self, names: Sequence[str]) -> Iterator[list[Any]]:
         """Yield the rows of items with these names, in batches."""
         change = self._state["change"]
-        for start in range(0, len(names), ROWS_AT_ONCE):
-            keys = [_key(name, place) for name in names[start : start + ROWS_AT_ONCE] for place in (0, 1)]
+        for part in in_parts(names, ROWS_AT_ONCE):
+            keys = [_key(name, place) for name in part for place in (0, 1)]
             with self._request():
                 rows = self._client.get(self._state["items"], ids=keys, output_fields=["*"], timeout=SECONDS)
             yield [row for row in rows if row[SINCE] <= change < row[UNTIL]]
@@ -477,8 +459,7 @@ def milvus_errors(uri: str) -> Iterator[None]:
     try:
         yield
     except MilvusException as error:
-        first = next(iter(str(error.message).splitlines()), "no reason given")
-        raise OSError(f"{uri}: Milvus: {shorten(first, PATH)}") from error
+        raise OSError(f"{uri}: Milvus: {shorten(first_line(str(error.message)), PATH)}") from error
 
 
 def _make_about(client: Any, address: Address) -> None:

@@ -24,6 +24,7 @@ from psycopg.sql import SQL, Composable, Identifier, Placeholder
 from psycopg.types import TypeInfo
 
 from ..io.uris import DatabaseAddress, database_of, no_such_index
+from ..labels import text_array
 from ..numerics.distances import check_distance
 from ..numerics.types import AnyArray
 from ..quoting import PATH, quoted, shorten
@@ -32,7 +33,6 @@ from .database_state import (
     Fields,
     are_columns,
     are_texts,
-    check_engine,
     check_fields,
     is_count,
     is_switch,
@@ -43,6 +43,7 @@ from .database_store import (
     APPROXIMATE_FROM,
     DatabaseStore,
     as_compared,
+    first_line,
     kind_of_labels,
     no_hits,
     ranked,
@@ -78,7 +79,6 @@ from .records import (
 from .words import joined_records, words_in
 
 ENGINES = ("exact", "hnsw")
-OWNER = "PostgreSQL"
 FIELDS: Fields = {
     "engine": one_of("", *ENGINES),
     "own": is_switch,
@@ -102,25 +102,21 @@ class PostgresStore(DatabaseStore):
     A reader sees every change that has returned. Writers wait for each other, on several machines, too.
     """
 
+    engines = ENGINES
+    owner = "PostgreSQL"
     searches_words = True
 
     def __init__(self, uri: str | Path, *, writes: bool = False, lock: bool = True) -> None:
         self.address = database_of(uri)
-        self.uri = str(self.address)
-        self.writes = writes
-        self._held = ExitStack()
         self._candidates = 0  # that the connection is set to
         self._kept = 0  # items that met the filter of the last search
         self.turn = threading.RLock()  # there is one connection, and what was read of the table belongs to the answer
-        if writes and lock:
-            self._held.enter_context(index_lock(Path(self.uri), wait=0))
-        try:
-            self._connection = connected(self.address)
-            self._held.callback(lambda: self._connection.close())
-            self._read()
-        except BaseException:
-            self._held.close()
-            raise
+        super().__init__(str(self.address), writes=writes, lock=lock)
+
+    def _open(self) -> None:
+        self._connection = connected(self.address)
+        self._held.callback(lambda: self._connection.close())  # which may be another one then
+        self._read()
 
     @classmethod
     def create(
@@ -128,7 +124,7 @@ class PostgresStore(DatabaseStore):
     ) -> PostgresStore:
         """Make a table with the items, which replaces that of an older collection, and open it for writing."""
         check_distance(distance)
-        check_engine(engine, ENGINES, OWNER)
+        cls.check_engine(engine)
         check_names(records.columns)
         address = database_of(uri)
         state: dict[str, Any] = {
@@ -247,9 +243,7 @@ class PostgresStore(DatabaseStore):
     @retried
     def get(self, names: Sequence[str]) -> Records:
         wanted = names_in(names)
-        found = self._table.records(self._selected(self._table.selected, self._table.named(wanted)))
-        places = {name: row for row, name in enumerate(found.names.tolist())}
-        return found.pick([places[name] for name in wanted if name in places])
+        return self._table.records(self._selected(self._table.selected, self._table.named(wanted))).named(wanted)
 
     @retried
     def _everything(self) -> Records:
@@ -331,12 +325,11 @@ class PostgresStore(DatabaseStore):
         gone: Sequence[str] = (),
         engine: str = "",
     ) -> None:
-        self._check_writes()
-        check_engine(engine, ENGINES, OWNER)
+        new_about = self._checked(about, engine)
         with self._change() as state:
             is_empty = self._count(Query(self._table.items)) == 0
             self._check_new(records, is_empty and self._table.own)
-            state["about"] = self._state_with(about)["about"]
+            state["about"] = {**state["about"], **new_about}
             if is_empty and self._table.own and len(records):
                 kinds = {name: field.kind for name, field in self._table.columns.items()}
                 _make_items(self._connection, self.address, state, with_columns(records, kinds))
@@ -349,22 +342,11 @@ class PostgresStore(DatabaseStore):
         gone = names_in(names)
         with self._change() as state:
             there = [name for (name,) in self._selected(self._table.id.sql, self._table.named(gone))]
-            check_known(gone, np.asarray(there, dtype=np.str_))
+            check_known(gone, text_array(there))
             self._remove(state, gone)
-
-    def change(self, *, about: Mapping[str, str] | None = None, engine: str = "") -> None:
-        self._check_writes()
-        check_engine(engine, ENGINES, OWNER)
-        with self._change() as state:
-            state["about"] = self._state_with(about)["about"]
-            self._set_engine(state, engine)
 
     @contextmanager
     def _change(self) -> Iterator[dict[str, Any]]:
-        """Make all statements in a block one change: yield the new state, and write it at the end of the block.
-
-        If anything fails, the collection stays as it was.
-        """
         self.refresh()  # also connects again
         try:
             with self._errors(), transaction(self._connection):
@@ -521,7 +503,7 @@ def postgres_errors(uri: str) -> Iterator[None]:
     try:
         yield
     except psycopg.Error as error:
-        first = error.diag.message_primary or next(iter(str(error).splitlines()), "no reason given")
+        first = error.diag.message_primary or first_line(str(error))
         message = f"{uri}: PostgreSQL: {shorten(first, PATH)}"
         if isinstance(error, psycopg.errors.LockNotAvailable):
             raise TimeoutError(f"{uri}: another process is still changing it; try again when that has ended") from error

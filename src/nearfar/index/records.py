@@ -76,6 +76,11 @@ class Records:
             columns=picked_columns(self.columns, rows),
         )
 
+    def named(self, names: Sequence[str]) -> Records:
+        """Return the items with these names, in the order of the names; names that do not exist are left out."""
+        rows = {name: row for row, name in enumerate(self.names.tolist())}
+        return self.pick([rows[name] for name in names if name in rows])
+
 
 class Hits(NamedTuple):
     """Neighbors, nearest first.

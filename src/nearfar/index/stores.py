@@ -31,6 +31,7 @@ from typing import Any, Literal, Protocol
 from ..io.remote import is_remote, shown_address
 from ..io.sources import SourceKind, kind_by_name
 from ..io.uris import is_address, is_database, is_folder, no_such_index
+from ..numerics.distances import check_distance
 from ..numerics.types import AnyArray
 from ..quoting import PATH, quoted, shorten
 from .filters import Kind
@@ -192,30 +193,38 @@ def open_store(uri: str | os.PathLike[str], mode: Literal["r", "w"] = "r", *, lo
     """
     if mode not in ("r", "w"):
         raise ValueError(f'mode: expected "r" or "w", got {mode!r}')
-    if is_database(uri):
-        from .postgres_store import PostgresStore  # its engine is an extra
-
-        return PostgresStore(os.fspath(uri), writes=mode == "w", lock=lock)
-    if is_address(uri):
-        from .milvus_store import MilvusStore  # its engine is an extra
-
-        return MilvusStore(os.fspath(uri), writes=mode == "w", lock=lock)
-    path = Path(_local(uri))
-    if not path.exists():
+    kind, place = _kind_and_place(uri)
+    path = place if isinstance(place, Path) else None
+    if path is not None and not path.exists():
         raise _why_not(path) or no_such_index(path)
-    if is_folder(path):
-        from .lance_store import LanceStore  # its engine is an extra
-
-        return LanceStore(path, writes=mode == "w", lock=lock)
-    from .file_store import FileStore  # for start-up time
-
     try:
-        return FileStore(path, writes=mode == "w", lock=lock)
+        opened: Store = kind(place, writes=mode == "w", lock=lock)
     except ValueError as error:
-        why = _why_not(path)
+        why = None if path is None else _why_not(path)
         if why is None:
             raise
         raise why from error
+    return opened
+
+
+def _kind_and_place(uri: str | os.PathLike[str]) -> tuple[Any, str | Path]:
+    """Return the class of a store, and where it is: an address, or a path. The engines of some are extras."""
+    if is_database(uri):
+        from .postgres_store import PostgresStore
+
+        return PostgresStore, os.fspath(uri)
+    if is_address(uri):
+        from .milvus_store import MilvusStore
+
+        return MilvusStore, os.fspath(uri)
+    path = Path(_local(uri))
+    if is_folder(path):
+        from .lance_store import LanceStore
+
+        return LanceStore, path
+    from .file_store import FileStore  # for start-up time
+
+    return FileStore, path
 
 
 def _why_not(path: Path) -> ValueError | None:
@@ -282,26 +291,17 @@ def create(
     TimeoutError
         If another process is writing to it.
     """
-    if is_database(uri):
-        from .postgres_store import PostgresStore  # its engine is an extra
+    kind, place = _kind_and_place(uri)
+    created: Store = kind.create(place, records, distance=distance, engine=engine, about=about or {}, lock=lock)
+    return created
 
-        return PostgresStore.create(
-            os.fspath(uri), records, distance=distance, engine=engine, about=about or {}, lock=lock
-        )
-    if is_address(uri):
-        from .milvus_store import MilvusStore  # its engine is an extra
 
-        return MilvusStore.create(
-            os.fspath(uri), records, distance=distance, engine=engine, about=about or {}, lock=lock
-        )
-    path = Path(_local(uri))
-    if is_folder(path):
-        from .lance_store import LanceStore  # its engine is an extra
-
-        return LanceStore.create(path, records, distance=distance, engine=engine, about=about or {}, lock=lock)
-    from .file_store import FileStore  # for start-up time
-
-    return FileStore.create(path, records, distance=distance, engine=engine or "exact", about=about or {}, lock=lock)
+def check_settings(uri: str | os.PathLike[str], *, distance: str | None, engine: str) -> None:
+    """Raise the error of `create` on a distance or an engine, before anything is embedded; None is any distance."""
+    if distance is not None:
+        check_distance(distance)
+    kind, _ = _kind_and_place(uri)
+    kind.check_engine(engine)
 
 
 def _local(uri: str | os.PathLike[str]) -> str:

@@ -23,6 +23,13 @@ OLD = 3600.0  # seconds after which a partial file is taken for that of a dead p
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # errors of file systems without locks
 
 
+def check_folder_of(path: str | os.PathLike[str], argument: str = "out") -> None:
+    """Raise a FileNotFoundError if the folder of a file does not exist, before what the file will hold is made."""
+    folder = Path(path).parent
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{argument}: {os.fspath(path)}: there is no folder {folder}")
+
+
 @contextmanager
 def atomic_write(path: str | os.PathLike[str], mode: str = "wb", **how: Any) -> Iterator[IO[Any]]:
     """Open a file that is written completely or not at all: it is written under a temporary name, then renamed.
