@@ -80,6 +80,15 @@ def test_items_are_added_replaced_and_removed_as_often_as_a_request_is_repeated(
     assert client.get("/api/item?name=new").status_code == 404
 
 
+@pytest.mark.parametrize(
+    "wrong", [{"name": ""}, {"name": "b"}, {"name": "a", "vector": [1]}, {"name": "b", "row": [1]}]
+)
+def test_all_items_are_checked_before_the_first_is_embedded(client, monkeypatch, wrong):
+    monkeypatch.setattr("nearfar.serve.app.embedded_texts", None)
+    answer = client.post("/api/add", json={"items": [{"name": "a", "text": "word"}, wrong]})
+    assert answer.status_code in (400, 501)
+
+
 def test_a_change_that_does_not_fit_changes_nothing(client, folder):
     before = (folder / "colors.index").read_bytes()
     good = {"name": "new", "vector": [1, 2, 3]}
@@ -104,7 +113,7 @@ def test_a_change_that_does_not_fit_changes_nothing(client, folder):
         ),
         ({"items": [{**good, "vector": [1, -1e38, 2]}]}, 400, "expected a number from -1e+30 to 1e+30, got -1e+38"),
         ({"items": [good, {**good, "name": "b"}, good]}, 400, "items[2].name: 'new' is also the name of items[0]"),
-        ({"items": [{"name": "b", "row": [1]}]}, 501, "'b': the model of this index does not embed a row"),
+        ({"items": [{"name": "b", "row": [1]}]}, 501, "'b': the model of this index does not embed rows"),
         ({"items": [{"name": "b", "image": "data:image/png;base64,???"}]}, 400, "expected data:image/...;base64,..."),
         ({"items": [{"name": "b", "image": "https://host/x.png"}]}, 415, "the body cannot be decoded"),
         ({"items": [{**good, "name": ""}]}, 400, "name: expected 1 to 4,096 characters, got 0"),

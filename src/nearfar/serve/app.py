@@ -311,9 +311,9 @@ class Api:
         items = _read(NewItems, body).items
         if not items:
             raise HTTPException(400, "items: expected at least one")
-        _check_names(items)
+        ways = _checked_ways(items, self.collection.takes)  # of all of them, before the first is embedded
         served = await in_thread(self.collection.served)
-        rows = [await self._embedded_item(served, item) for item in items]
+        rows = [await self._embedded_item(served, item, way) for item, way in zip(items, ways, strict=True)]
 
         def write() -> dict[str, Any]:
             with self.collection.writing(served) as store:
@@ -323,21 +323,13 @@ class Api:
 
         return Answer(await in_thread(write))
 
-    async def _embedded_item(self, served: Served, item: NewItem) -> AnyArray:
-        """Return the embedding of an item, (1, d)."""
+    async def _embedded_item(self, served: Served, item: NewItem, way: str) -> AnyArray:
+        """Return the embedding of an item that is given in this way, (1, d)."""
         collection = self.collection
-        if not 0 < len(item.name) <= MAX_NAME:
-            raise HTTPException(400, f"name: expected 1 to {MAX_NAME:,} characters, got {len(item.name):,}")
-        try:
-            way = way_of(item)
-        except ValueError as error:
-            raise HTTPException(400, str(error)) from None
         if way == "image":
             return await self._embedded_image(served, item.image or "", "document")
         if way == "vector":
             return await in_thread(lambda: collection.checked_vector(served, item.vector or []))
-        if way not in collection.takes:
-            raise HTTPException(501, f"{quoted(item.name)}: the model of this index does not embed a {way}")
         if way == "text":
             return await self._embedded(lambda: embedded_texts(collection, served, [item.text or ""]))
         return await self._embedded(lambda: collection.embedded_row(served, item.row or [], prompt="document"))
@@ -702,14 +694,26 @@ def row_or_error(served: Served, embedding: Callable[[Served], AnyArray]) -> Any
         return as_response(error)
 
 
-def _check_names(items: Sequence[NewItem]) -> None:
-    """Refuse two items of one name in a request: one of them would replace the other."""
+def _checked_ways(items: Sequence[NewItem], takes: Sequence[str]) -> list[str]:
+    """Return how each item is given; refuse what cannot be embedded, and two of one name, which would be one item."""
     first: dict[str, int] = {}
+    ways = []
     for place, item in enumerate(items):
+        if not 0 < len(item.name) <= MAX_NAME:
+            got = f"{len(item.name):,}"
+            raise HTTPException(400, f"items[{place}].name: expected 1 to {MAX_NAME:,} characters, got {got}")
         before = first.setdefault(item.name, place)
         if before != place:
             message = f"items[{place}].name: {quoted(item.name)} is also the name of items[{before}]"
             raise HTTPException(400, f"{message}; expected different names")
+        try:
+            way = way_of(item)
+        except ValueError as error:
+            raise HTTPException(400, str(error)) from None
+        if way != "vector" and way not in takes:
+            raise HTTPException(501, f"{quoted(item.name)}: the model of this index does not embed {way}s")
+        ways.append(way)
+    return ways
 
 
 async def _stopping(request: Request, error: Exception) -> Response:
