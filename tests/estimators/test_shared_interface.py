@@ -349,6 +349,15 @@ def test_saved_learners_are_data_not_code(tmp_path):
     storage.write(tmp_path / "z", {}, text)
     with pytest.raises(ValueError, match="no fitted attribute"):
         MetricLearner.load(tmp_path / "z")
+    arrays, sound = storage.read(tmp_path / "x")
+    for name, value, told in (
+        ("classes_", [1], "classes_"),
+        ("threshold_", "near", "threshold_ must be a number, got 'near'"),
+    ):
+        fitted = json.dumps({**json.loads(sound["fitted"]), name: value})
+        storage.write(tmp_path / "z", arrays, {**sound, "fitted": fitted})
+        with pytest.raises(ValueError, match=f"z holds no GMML of this version: .*{told}"):
+            MetricLearner.load(tmp_path / "z")
     for change in (
         {"settings": '{"of_a_later_version": 1}'},
         {"settings": "[1]"},

@@ -221,9 +221,7 @@ class Fitted(BaseEstimator):
         with error_context(self):
             Z = device_arrays.to_host(self.transform(X))
             Q = Z if queries is None else device_arrays.to_host(self.transform(queries))
-            most = len(Z)
-            if queries is None:
-                most = most - 1  # a row is not its own neighbor
+            most = len(Z) - 1 if queries is None else len(Z)  # a row is not its own neighbor
             whole = isinstance(n_neighbors, Integral) and not isinstance(n_neighbors, bool)
             if not whole or not 1 <= n_neighbors <= most:
                 raise ValueError(f"n_neighbors must be an integer in 1..{most}; got {n_neighbors!r}")
@@ -514,16 +512,15 @@ class Fitted(BaseEstimator):
             # JSON has no tuples: turn its lists back into them, because `clone` and `repr` distinguish the two
             learner = kind(**{name: tensor_file.as_tuple(value) for name, value in settings.items()})._restored()
             fitted = tensor_file.join("fit", tensors, parse_json(text["fitted"]))
-            flaw = tensor_file.missing_keys(fitted, kind._holds) or _flaw_of_attributes(fitted)
+            for key, value in fitted.items():
+                if not key.endswith("_") or key.startswith("_"):
+                    raise ValueError(f"{quoted(key)} is no fitted attribute")
+                setattr(learner, key, value)  # an AttributeError for a property, such as classes_
+            if flaw := tensor_file.missing_keys(fitted, kind._holds) or _flaw_of_attributes(fitted):
+                raise ValueError(flaw)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             cause = shorten(str(error), 2 * PATH)
             raise ValueError(f"{os.fspath(path)} holds no {kind.__name__} of this version: {cause}") from error
-        for key, value in fitted.items():
-            if not key.endswith("_") or key.startswith("_"):
-                raise ValueError(f"{os.fspath(path)} holds {quoted(key)}, which is no fitted attribute")
-            setattr(learner, key, value)
-        if flaw:
-            raise ValueError(f"{os.fspath(path)} holds no {kind.__name__} of this version: {shorten(flaw, 2 * PATH)}")
         learner._training_marks = marks_in(path, tensors, text)
         return learner
 
@@ -552,13 +549,16 @@ def marks_in(path: str | os.PathLike[str], arrays: dict[str, AnyArray], text: di
 
 
 def _flaw_of_attributes(fitted: dict[str, Any]) -> str:
-    """Return what is wrong with the names or the number of the features, or with a distance; "" if nothing is."""
+    """Return what is wrong with the features, the threshold, the table or a distance; "" if nothing is."""
     names = fitted.get("feature_names_in_", np.empty(0, dtype=object))
     n = fitted.get("n_features_in_", 1)
     if not isinstance(names, np.ndarray) or names.dtype != object:
         return f"feature_names_in_ must be a list of text, got {quoted(names)}"
     if not isinstance(n, int) or n < 1:
         return f"n_features_in_ must be a number of features, got {quoted(n)}"
+    threshold = fitted.get("threshold_", 0.0)
+    if not isinstance(threshold, Real) or np.isnan(threshold):
+        return f"threshold_ must be a number, got {quoted(threshold)}"
     if flaw := flaw_of_columns(fitted.get("table_columns_", {})):
         return flaw
     if "table_encoding_" in fitted:
@@ -598,9 +598,7 @@ class PointDistance:
             distance = float(pair_distances(a[None], b[None], number, number, self.learner.distance_)[0])
             return distance**2 if squared else distance
         d2 = float(np.sum((a - b) ** 2))
-        if squared:
-            return d2
-        return d2**0.5
+        return d2 if squared else d2**0.5
 
 
 class LinearDistance:
@@ -618,6 +616,4 @@ class LinearDistance:
     def __call__(self, u: AnyArray, v: AnyArray, squared: bool = False) -> float:
         z = self.components @ (np.asarray(u, dtype=np.float64) - np.asarray(v, dtype=np.float64))
         d2 = float(z @ z)
-        if squared:
-            return d2
-        return d2**0.5
+        return d2 if squared else d2**0.5
