@@ -89,15 +89,18 @@ def numbers_in(column: Sequence[Any] | NDArray[Any]) -> NDArray[np.float64] | No
     """Return a column (n,) of numbers, or of true and false, else None. An empty cell is a missing number."""
     if isinstance(column, np.ndarray) and column.dtype != object:
         return column
-    values = ["nan" if is_empty(value) else value for value in column]
     try:
-        found = np.array(values, dtype=np.float64)
-        return found if found.ndim == 1 else None
-    except OverflowError:  # integers in JSON may be arbitrarily large
-        return None
-    except (TypeError, ValueError):
-        flags = [LOGICAL.get(str(value).lower()) for value in values]
-        return None if None in flags else np.array(flags, dtype=np.float64)
+        found = np.array(column, dtype=np.float64)  # of most columns, because few have empty cells
+    except (TypeError, ValueError, OverflowError):
+        values = ["nan" if is_empty(value) else value for value in column]
+        try:
+            found = np.array(values, dtype=np.float64)
+        except OverflowError:  # integers in JSON may be arbitrarily large
+            return None
+        except (TypeError, ValueError):
+            flags = [LOGICAL.get(str(value).lower()) for value in values]
+            return None if None in flags else np.array(flags, dtype=np.float64)
+    return found if found.ndim == 1 else None
 
 
 def number_in(cell: Any) -> float:

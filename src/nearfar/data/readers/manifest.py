@@ -521,12 +521,15 @@ def _without_levels(table: Table, labels: Sequence[Any]) -> Table:
     Such a column has one text for each class, and one text for several classes.
     """
     classes = list(map(str, labels))
+    count = len(set(classes))
     levels = []
     for name, cells in table.items():
         if name in NO_FEATURES or isinstance(cells, np.ndarray) or not all(isinstance(cell, str) for cell in cells):
             continue
+        if any(len(set(part)) >= count for part in (cells[: 2 * count], cells)):  # columns of numbers, by a few rows
+            continue
         above = set(zip(classes, cells, strict=True))
-        if len(set(cells)) < len(above) == len(set(classes)) and not readings_of(telling(as_cells(cells))):
+        if len(above) == count and not readings_of(telling(as_cells(cells))):
             levels.append(name)
     return _without(table, *levels)
 
@@ -598,42 +601,43 @@ def _texts_source(path: Path, table: Table, labels: list[Any], skip_bad: bool) -
 
 def _features(path: Path, table: Table, whole: Table) -> NDArray[np.float32]:
     """Return the columns of numbers as an array (n, d); errors show the whole table, with its labels."""
-    columns = {name: column for name, column in table.items() if name not in NO_FEATURES}
-    numbers = [numbers_in(column) for column in columns.values()]
-    wrong = next((name for name, found in zip(columns, numbers, strict=True) if found is None), None)
-    if numbers and wrong is None and any(map(len, whole.values())):
-        given = np.array(numbers).T
-        rows = as_singles(given)
-        large = np.argwhere(np.isinf(rows) & np.isfinite(given))
-        if len(large):
-            row, column = large[0]
-            where = f"first in row {row + 1} after the header, in {quoted([*columns][column])}"
-            raise DataError(f"{path}: holds {TOO_LARGE}, {where}")
-        return rows
     if not any(map(len, whole.values())):
         raise DataError(f"{path}: has no rows")
-    if wrong is None:
+    columns = _without(table, *NO_FEATURES)
+    if not columns:
         raise DataError(f"{path}: has no column of numbers, nor a column 'path' of images; {shown(whole)}")
+    numbers = [numbers_in(column) for column in columns.values()]
+    wrong = [name for name, found in zip(columns, numbers, strict=True) if found is None]
+    if wrong:
+        raise _why_not_numbers(path, columns, wrong, f"The table has {few(list(whole))}")
+    given = np.array(numbers).T
+    rows = as_singles(given)
+    large = np.argwhere(np.isinf(rows) & np.isfinite(given))
+    if len(large):
+        row, column = large[0]
+        where = f"first in row {row + 1} after the header, in {quoted([*columns][column])}"
+        raise DataError(f"{path}: holds {TOO_LARGE}, {where}")
+    return rows
+
+
+def _why_not_numbers(path: Path, columns: Table, wrong: Sequence[str], it_has: str) -> DataError:
+    """Return the error for columns of which some are not numbers; it ends with what the table has."""
     for name, column in columns.items():
         if found := _uneven_lists(column):
-            raise DataError(f"{path}: column {quoted(name)} {found}; expected lists of one length in all rows")
+            return DataError(f"{path}: column {quoted(name)} {found}; expected lists of one length in all rows")
     for name, column in columns.items():
         if _has_image_files(path, column):
-            raise DataError(
+            return DataError(
                 f"{path}: column {quoted(name)} holds paths of image files; rename it to path, and the column of the "
-                f"classes to label (or give it with label=NAME). The table has "
-                f"{few(list(whole))}"
+                f"classes to label (or give it with label=NAME). {it_has}"
             )
-    row, value = next((row, value) for row, value in enumerate(table[wrong], start=1) if not _is_number(value))
-    others = [name for name, found in zip(columns, numbers, strict=True) if found is None and name != wrong]
-    also = ""
-    if others:
-        also = f" (nor {'is' if len(others) == 1 else 'are'} {some(others, 3)})"
-    raise NotNumbersError(
-        f"{path}: column {quoted(wrong)} has {quoted(value)} in row {row}, but features must be numbers{also}; encode "
+    first, *others = wrong
+    row, value = next((row, value) for row, value in enumerate(columns[first], start=1) if not _is_number(value))
+    also = f" (nor {'is' if len(others) == 1 else 'are'} {some(others, 3)})" if others else ""
+    return NotNumbersError(
+        f"{path}: column {quoted(first)} has {quoted(value)} in row {row}, but features must be numbers{also}; encode "
         "it (`nearfar fit` does, if there are classes) or remove it. Give the column of the classes with label=, and "
-        "that of names with name=; put texts into a column `text`, and paths of images into `path`. "
-        f"The table has {few(list(whole))}"
+        f"that of names with name=; put texts into a column `text`, and paths of images into `path`. {it_has}"
     )
 
 
@@ -677,7 +681,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _rows_source(path: Path, table: Table, rows: NDArray[np.float32], labels: list[Any], skip_bad: bool) -> Source:
-    columns = [name for name in table if name not in NO_FEATURES]
+    columns = [*_without(table, *NO_FEATURES)]
     items = Dataset.from_array(name_of(path), rows, labels, names=_names(table), columns=columns)
     items = replace(items, groups=_groups(path, table))
     source = split_by_columns(path, table, items)
@@ -717,7 +721,7 @@ def _cells_source(path: Path, table: Table, labels: list[Any], why: str) -> Sour
 
 def _cells_of(table: Table, why: str) -> Cells:
     """Return the cells of the columns that are features."""
-    return Cells({name: as_cells(column) for name, column in table.items() if name not in NO_FEATURES}, why)
+    return Cells({name: as_cells(column) for name, column in _without(table, *NO_FEATURES).items()}, why)
 
 
 def _columns(path: Path, label: str | None) -> tuple[Table, Files | None]:

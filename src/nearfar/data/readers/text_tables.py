@@ -122,8 +122,9 @@ def _of_rows(path: Path, rows: list[list[str]], marks: str) -> dict[str, Sequenc
             )
     table: dict[str, Sequence[Any]] = {}
     images = any(name.lower() in ("path", "file_name") for name in header)
+    body = rows[1:]
     for i, name in enumerate(header):
-        column = [unescaped(row[i].strip()) for row in rows[1:]]
+        column = [unescaped(row[i].strip()) for row in body]
         if images:
             table[name] = column
         else:
@@ -144,10 +145,10 @@ def header_advice(names: Sequence[str]) -> str:
 
 def _listed_features(path: Path, name: str, column: list[str]) -> dict[str, Sequence[Any]]:
     """Return a column, or one column per number if all cells are lists of d numbers, as Python or NumPy prints them."""
-    cells = [PRINTED.sub(r"\1", cell) for cell in column]
-    full = [cell for cell in cells if cell]
+    full = [cell for cell in column if cell]
     if name.lower() == "label" or not full or not all(cell[:1] == "[" and cell[-1:] == "]" for cell in full):
         return {name: column}
+    cells = [PRINTED.sub(r"\1", cell) for cell in column]
     cut = [row for row, cell in enumerate(cells, start=1) if CUT.fullmatch(cell)]
     if cut:
         where = f"{count_of(len(cut), 'row')}, first in row {cut[0]} after the header"
