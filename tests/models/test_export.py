@@ -308,6 +308,13 @@ def test_no_run_is_one_line(tmp_path, capsys, monkeypatch):
     )
 
 
+@pytest.mark.parametrize("write", [export.export_run, export.export_program])
+def test_a_missing_folder_is_said_before_the_network_is_loaded(tmp_path, monkeypatch, write):
+    monkeypatch.setattr(export, "load_embedder", None)
+    with pytest.raises(FileNotFoundError, match=r"^out: .*x\.onnx: there is no folder "):
+        write(tmp_path / "run", tmp_path / "missing" / "x.onnx")
+
+
 @pytest.mark.slow
 def test_what_onnx_lacks_is_named_in_one_line(tmp_path, capsys, monkeypatch):
     settings = {"trunk": "spd", "image_size": 28, "steps": 1, "epochs": 1, "device": "cpu", "keep": "trained"}

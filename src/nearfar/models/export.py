@@ -13,14 +13,14 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from .. import __version__
 from ..extras import require
 from ..fit_warnings import nameless
-from ..io.atomic_files import atomic_write
+from ..io.atomic_files import atomic_write, check_folder_of
 from ..numerics.mel import SOUND_RATE
 from ..numerics.types import AnyArray
 from ..quoting import without_folders
@@ -100,23 +100,17 @@ def export_run(
     """
     require("torch", "onnx", "onnxscript", "onnxruntime")
     from ..train import TrainConfig
-    from ..train.checkpoint import read_about, shape_of
     from ..train.loading import network_config
-    from ..train.network import unfold
-    from ..train.run import RunFolder
 
-    embedder = load_embedder(Path(run), which, trust=trust).cpu()
-    unfold(embedder)  # runtimes do so themselves
-    about = read_about(RunFolder(Path(run)).checkpoint(which))
-    shape = shape_of(about)
+    check_folder_of(out)
+    embedder, about, shape = _loaded(run, which, trust)
     config = network_config(TrainConfig.from_json(Path(run) / "config.json"), about)
     notes: dict[str, Any] = {"distance": "cosine", "objective": config.objective, "data": without_folders(config.data)}
     if len(shape) == 1 and "tokenizer" in about:
-        files, cosine = _files_of_texts(embedder, about, Path(run), out, notes, int8=int8)
+        files, cosine = _files_of_texts(embedder, about, run, out, notes, int8=int8)
         _replace_export(out, files)
         return cosine
-    network = _taking(embedder, "images" if len(shape) == 3 else "rows")
-    name, items, expected = _tried(network, shape)
+    tried = _tried(embedder, shape)
     if len(shape) == 3:
         channels, size, _ = shape
         notes |= {"size": size, "channels": channels, "resize": config.resize or size, **_resizing(config)}
@@ -124,13 +118,11 @@ def export_run(
         notes |= {"columns": about["columns"]}
     elif about.get("sounds") is True:
         notes |= {"samples_per_second": SOUND_RATE}
-    trial = {name: items}
-    model = _traced(network, trial, ("batch",))
-    content, cosine = _content(model, trial, expected, notes, int8=int8)
+    content, cosine = _content(_traced(tried), tried.inputs, tried.embeddings, notes, int8=int8)
     files = {Path(out): content}
     if embedder.text is not None:
         of_texts = {"distance": notes["distance"], "objective": notes["objective"], "data": notes["data"]}
-        files |= _files_of_texts(embedder.text, about, Path(run), texts_beside(out), of_texts, int8=int8)[0]
+        files |= _files_of_texts(embedder.text, about, run, texts_beside(out), of_texts, int8=int8)[0]
     _replace_export(out, files)
     return cosine
 
@@ -164,32 +156,18 @@ def export_program(
     require("torch")
     import torch
 
-    from ..train.checkpoint import read_about, shape_of
-    from ..train.network import unfold
-    from ..train.run import RunFolder
     from ..train.scoring import tokens_of
 
-    embedder = load_embedder(Path(run), which, trust=trust).cpu()
-    unfold(embedder)
-    about = read_about(RunFolder(Path(run)).checkpoint(which))
-    shape = shape_of(about)
+    check_folder_of(out)
+    embedder, about, shape = _loaded(run, which, trust)
     if len(shape) == 1 and "tokenizer" in about:
-        tokens = tokens_of(about, str(run), str(run))
-        network = _taking(embedder, "input_ids")
-        trial = _tried_tokens(tokens, min(TRIED_TOKENS, tokens.max_tokens))
-        with torch.inference_mode():
-            expected = network(*map(torch.from_numpy, trial.values())).numpy()
-        free: tuple[str, ...] = ("batch", "length")
+        tried = _tried_texts(embedder, tokens_of(about, str(run), str(run)))
     else:
-        network = _taking(embedder, "images" if len(shape) == 3 else "rows")
-        name, items, expected = _tried(network, shape)
-        trial = {name: items}
-        free = ("batch",)
-    sizes = {axis: torch.export.Dim(name) for axis, name in enumerate(free)}
-    inputs = tuple(torch.from_numpy(values) for values in trial.values())
+        tried = _tried(embedder, shape)
+    inputs = tuple(map(torch.from_numpy, tried.inputs.values()))
     try:
         with _quiet():
-            program = torch.export.export(network, inputs, dynamic_shapes=(sizes,) * len(inputs))
+            program = torch.export.export(tried.network, inputs, dynamic_shapes=_any_sizes(tried))
     except Exception as error:  # the tracer raises kinds of its own
         raise ValueError(f"the network has a part that torch.export cannot express: {_reason(error)}") from error
     content = BytesIO()
@@ -197,11 +175,42 @@ def export_program(
     content.seek(0)
     with torch.inference_mode():
         found = torch.export.load(content).module()(*inputs).numpy()
-    off = float(np.abs(found - expected).max()) / max(float(np.abs(expected).max()), 1e-30)
-    if not off <= OFF:
-        raise ValueError(f"the exported network gives other embeddings: {off:.1e} off, relative to the largest value")
+    _check_equal(found, tried.embeddings, OFF)
     with atomic_write(out) as file:
         file.write(content.getvalue())
+
+
+class Tried(NamedTuple):
+    """A network as it is exported, the inputs of a trial by their names, and the embeddings that it makes of them.
+
+    The first dimensions of the inputs, which are called `free`, have any size.
+    """
+
+    network: Any
+    inputs: dict[str, AnyArray]
+    embeddings: AnyArray
+    free: tuple[str, ...]
+
+
+def _loaded(
+    run: str | os.PathLike[str], which: str, trust: str | Collection[str]
+) -> tuple[Embedder, dict[str, Any], tuple[int, ...]]:
+    """Return the network of a checkpoint on the CPU, what the checkpoint says, and the shape of an item."""
+    from ..train.checkpoint import read_about, shape_of
+    from ..train.network import unfold
+    from ..train.run import RunFolder
+
+    embedder = load_embedder(Path(run), which, trust=trust).cpu()
+    unfold(embedder)  # runtimes do so themselves
+    about = read_about(RunFolder(Path(run)).checkpoint(which))
+    return embedder, about, shape_of(about)
+
+
+def _check_equal(found: AnyArray, expected: AnyArray, most: float) -> None:
+    """Raise a ValueError if embeddings are off by more than `most`, relative to the largest value."""
+    off = float(np.abs(found - expected).max()) / max(float(np.abs(expected).max()), 1e-30)
+    if not off <= most:  # `not <=` also refuses NaN
+        raise ValueError(f"the exported network gives other embeddings: {off:.1e} off, relative to the largest value")
 
 
 def texts_beside(out: str | os.PathLike[str]) -> Path:
@@ -247,30 +256,23 @@ def _replace_export(out: str | os.PathLike[str], files: Mapping[Path, bytes]) ->
 def _files_of_texts(
     embedder: Embedder,
     about: dict[str, Any],
-    run: Path,
+    run: str | os.PathLike[str],
     out: str | os.PathLike[str],
     notes: dict[str, Any],
     *,
     int8: bool,
 ) -> tuple[dict[Path, bytes], float]:
     """Return the files of a network of texts and its tokenizer, and the mean cosine as `export_run`."""
-    import torch
-
     from ..train.checkpoint import prompts_of
     from ..train.scoring import tokens_of
 
     tokens = tokens_of(about, str(run), str(run))
-    limit = tokens.max_tokens
-    network = _taking(embedder, "input_ids")
-    trial = _tried_tokens(tokens, min(TRIED_TOKENS, limit))
-    with torch.inference_mode():
-        expected = network(*map(torch.from_numpy, trial.values())).numpy()
+    tried = _tried_texts(embedder, tokens)
     module: Any = getattr(embedder.trunk, "module", embedder.trunk)
     pooled_from = getattr(getattr(module, "pooling", None), "prompt_tokens", 0)  # which is a part of the traced network
     prompts = {role: text for role, (text, count) in prompts_of(about).items() if count == pooled_from}
-    notes |= {"max_tokens": limit, "prompt": tokens.prompt, "prompts": prompts}
-    model = _traced(network, trial, ("batch", "length"))
-    content, cosine = _content(model, trial, expected, notes, int8=int8)
+    notes |= {"max_tokens": tokens.max_tokens, "prompt": tokens.prompt, "prompts": prompts}
+    content, cosine = _content(_traced(tried), tried.inputs, tried.embeddings, notes, int8=int8)
     return {Path(out): content, tokenizer_beside(out): tokens.padded().encode()}, cosine
 
 
@@ -302,13 +304,22 @@ def _taking(embedder: Embedder, first_input: str) -> Any:
     return {"images": OfImages, "rows": OfRows, "input_ids": OfTokens}[first_input]().eval()
 
 
-def _tried_tokens(tokens: Tokens, length: int) -> dict[str, AnyArray]:
-    """Return random tokens of ITEMS texts of several lengths, as the inputs of a file."""
+def _tried_texts(embedder: Embedder, tokens: Tokens) -> Tried:
+    """Try a network of texts on random tokens of ITEMS texts of several lengths."""
     rng = np.random.default_rng(0)
+    length = min(TRIED_TOKENS, tokens.max_tokens)
     ids = rng.integers(0, tokens.vocabulary_size, (ITEMS, length))
     lengths = np.array([length, max(length // 2, 1), 1])
     mask = np.arange(length) < lengths[:, None]
-    return {"input_ids": np.where(mask, ids, 0), "attention_mask": mask.astype(np.int64)}
+    inputs = {"input_ids": np.where(mask, ids, 0), "attention_mask": mask.astype(np.int64)}
+    return _tried_on(_taking(embedder, "input_ids"), inputs, ("batch", "length"))
+
+
+def _tried_on(network: Any, inputs: dict[str, AnyArray], free: tuple[str, ...]) -> Tried:
+    import torch
+
+    with torch.inference_mode():
+        return Tried(network, inputs, network(*map(torch.from_numpy, inputs.values())).numpy(), free)
 
 
 def _resizing(config: TrainConfig) -> dict[str, Any]:
@@ -320,44 +331,36 @@ def _resizing(config: TrainConfig) -> dict[str, Any]:
 
     resizing = resizing_of(config)
     if resizing is None:
-        interpolation = "bilinear"
-        squash = False
-        longer_side = "nearest"
-        corner = "down"
+        how: dict[str, Any] = {"interpolation": "bilinear", "squash": False, "longer_side": "nearest", "corner": "down"}
     else:
-        interpolation = resizing.interpolation
-        squash = resizing.squash
-        longer_side = "down"
         corner = "down" if resizing.round_down else "nearest"
-    sides = "both sides" if squash else "shorter side"
-    return {
-        "pixels": PIXELS.format(sides=sides, interpolation=interpolation),
-        "interpolation": interpolation,
-        "squash": squash,
-        "longer_side": longer_side,
-        "corner": corner,
-    }
+        how = {
+            "interpolation": resizing.interpolation,
+            "squash": resizing.squash,
+            "longer_side": "down",
+            "corner": corner,
+        }
+    sides = "both sides" if how["squash"] else "shorter side"
+    return {"pixels": PIXELS.format(sides=sides, interpolation=how["interpolation"]), **how}
 
 
-def _tried(network: Any, shape: tuple[int, ...]) -> tuple[str, AnyArray, AnyArray]:
-    """Return "images" for the shape (C, H, W) or "rows", ITEMS random ones, and their embeddings.
+def _tried(embedder: Embedder, shape: tuple[int, ...]) -> Tried:
+    """Try a network on ITEMS random images, for the shape (C, H, W), or rows.
 
     A network that looks the numbers of a row up, such as ids of words, fails on most; 0 and 1 are ids wherever any are.
     """
-    import torch
-
-    def embedded(name: str, items: AnyArray) -> tuple[str, AnyArray, AnyArray]:
-        with torch.inference_mode():
-            return name, items, network(torch.from_numpy(items)).numpy()
-
     rng = np.random.default_rng(0)
     if len(shape) == 3:
         channels, height, width = shape
-        return embedded("images", rng.integers(0, 256, (ITEMS, height, width, channels), dtype=np.uint8))
+        images = rng.integers(0, 256, (ITEMS, height, width, channels), dtype=np.uint8)
+        return _tried_on(_taking(embedder, "images"), {"images": images}, ("batch",))
+    network = _taking(embedder, "rows")
+    rows = rng.normal(size=(ITEMS, *shape)).astype(np.float32)
     try:
-        return embedded("rows", rng.normal(size=(ITEMS, *shape)).astype(np.float32))
+        return _tried_on(network, {"rows": rows}, ("batch",))
     except (IndexError, RuntimeError, ValueError):
-        return embedded("rows", rng.integers(0, 2, (ITEMS, *shape)).astype(np.float32))
+        rows = rng.integers(0, 2, (ITEMS, *shape)).astype(np.float32)
+        return _tried_on(network, {"rows": rows}, ("batch",))
 
 
 def export_learner(learner: Mahalanobis, out: str | os.PathLike[str]) -> None:
@@ -378,6 +381,7 @@ def export_learner(learner: Mahalanobis, out: str | os.PathLike[str]) -> None:
         If the learner is not linear, or encodes tables, or the embeddings of the file differ from those of the learner.
     """
     require("onnx", "onnxruntime")
+    check_folder_of(out)
     from onnx import TensorProto, helper, numpy_helper
 
     if not hasattr(learner, "get_mahalanobis_matrix"):
@@ -417,21 +421,28 @@ def export_learner(learner: Mahalanobis, out: str | os.PathLike[str]) -> None:
     _replace_export(out, {Path(out): content})
 
 
-def _traced(network: Any, trial: dict[str, AnyArray], free: tuple[str, ...]) -> Any:
-    """Return the network as a model of ONNX, whose inputs have any size in the first, `free`, dimensions."""
+def _any_sizes(tried: Tried) -> tuple[dict[int, Any], ...]:
+    """Return which dimensions of each input have any size."""
     import torch
 
-    sizes = {axis: torch.export.Dim(name) for axis, name in enumerate(free)}
-    items = tuple(torch.from_numpy(values[:2].copy()) for values in trial.values())
+    sizes = {axis: torch.export.Dim(name) for axis, name in enumerate(tried.free)}
+    return (sizes,) * len(tried.inputs)
+
+
+def _traced(tried: Tried) -> Any:
+    """Return a network as a model of ONNX."""
+    import torch
+
+    items = tuple(torch.from_numpy(values[:2].copy()) for values in tried.inputs.values())
     with _quiet():
         try:
             program = torch.onnx.export(
-                network,
+                tried.network,
                 items,
                 dynamo=True,
-                input_names=[*trial],
+                input_names=[*tried.inputs],
                 output_names=["embeddings"],
-                dynamic_shapes=(sizes,) * len(items),
+                dynamic_shapes=_any_sizes(tried),
                 verbose=False,
             )
         except torch.onnx.errors.OnnxExporterError as error:
@@ -490,9 +501,7 @@ def _content(
             found_cosine = f"with weights of 8 bits, embeddings have a cosine of {cosine:.3f} to those of the network"
             raise ValueError(f"int8: {found_cosine}, expected at least {LEAST_COSINE}; export it without int8")
         return content, cosine
-    off = float(np.abs(found - expected).max()) / max(float(np.abs(expected).max()), 1e-30)
-    if not off <= (OFF_OF_SOUNDS if "samples_per_second" in about else OFF):
-        raise ValueError(f"the exported network gives other embeddings: {off:.1e} off, relative to the largest value")
+    _check_equal(found, expected, OFF_OF_SOUNDS if "samples_per_second" in about else OFF)
     return content, cosine
 
 
