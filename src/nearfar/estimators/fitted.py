@@ -285,7 +285,7 @@ class Fitted(BaseEstimator):
             The fitted learner.
         """
         check_is_fitted(self)
-        if not isinstance(threshold, Real) or np.isnan(threshold):
+        if not isinstance(threshold, Real) or np.isnan(float(threshold)):
             raise ValueError(f"{type(self).__name__}: threshold must be a number; got {threshold!r}")
         self.threshold_ = float(threshold)
         return self
@@ -557,7 +557,7 @@ def _flaw_of_attributes(fitted: dict[str, Any]) -> str:
     if not isinstance(n, int) or n < 1:
         return f"n_features_in_ must be a number of features, got {quoted(n)}"
     threshold = fitted.get("threshold_", 0.0)
-    if not isinstance(threshold, Real) or np.isnan(threshold):
+    if not isinstance(threshold, Real) or np.isnan(float(threshold)):
         return f"threshold_ must be a number, got {quoted(threshold)}"
     if flaw := flaw_of_columns(fitted.get("table_columns_", {})):
         return flaw

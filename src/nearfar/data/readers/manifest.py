@@ -32,6 +32,7 @@ from ..dataset import (
     some,
 )
 from ..decode import Box
+from ..listed import PairsOfItems
 from ..written_numbers import readings_of, telling
 from .arrays import TOO_LARGE, as_singles
 from .crop_boxes import boxes_in
@@ -280,9 +281,10 @@ def _listed_source(path: Path, table: Table, *, image_size: int | None, skip_bad
         source = split_by_columns(path, split, text_items(name_of(path), names, classes))
     items = source.items
     notes.append(f"{count_of(len(listed), 'pair')} listed; a class is what similar pairs connect")
+    there: PairsOfItems | None = listed
     if len(items) < len(names):  # some images could not be decoded
-        listed = listed.subset(np.flatnonzero(np.isin(names, items.names)), len(names))
-    return replace(source, items=replace(items, listed=listed, notes=(*items.notes, *notes)))
+        there = listed.subset(np.flatnonzero(np.isin(names, items.names)), len(names))
+    return replace(source, items=replace(items, listed=there, notes=(*items.notes, *notes)))
 
 
 def _noted(source: Source, notes: Sequence[str]) -> Source:
