@@ -75,6 +75,16 @@ def without_autocast(device: torch.device) -> AbstractContextManager[None]:
 
 
 @contextmanager
+def outside_inference_mode() -> Iterator[None]:
+    """Compute without gradients inside the context, but with tensors that a later training step may use.
+
+    What a term keeps of a batch, such as a memory, would otherwise be a tensor that PyTorch never differentiates with.
+    """
+    with torch.inference_mode(False), torch.no_grad():
+        yield
+
+
+@contextmanager
 def matmul_precision(level: str | None) -> Iterator[None]:
     """Let products of float32 matrices lose precision for speed inside the context; None changes nothing.
 

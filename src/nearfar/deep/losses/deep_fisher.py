@@ -94,16 +94,16 @@ class DeepFisherLoss(HeadLoss):
         check_options(self, ("dataset", "batch"), targets=targets)
         try:
             if class_counts is None:
-                counts = torch.ones(num_classes)
+                counts = torch.ones(num_classes, device="cpu")  # also where modules are made on the device "meta"
             else:
-                counts = torch.as_tensor(class_counts).float()
+                counts = torch.as_tensor(class_counts, device="cpu").float()
         except (TypeError, ValueError, RuntimeError):  # text, lists of several lengths
             counts = torch.zeros(0)
         if counts.shape != (num_classes,) or not (counts > 0).all():
             needs = f"{num_classes} positive numbers, one per class"
             raise ValueError(f"DeepFisherLoss: class_counts must be {needs}; got {class_counts!r}")
         self.targets = targets
-        self.register_buffer("shares", counts / counts.sum())
+        self.register_buffer("shares", (counts / counts.sum()).to(torch.get_default_device()))
         if embedding_dim is None:
             self.proxies = None
             self.bias = None
@@ -130,7 +130,7 @@ class DeepFisherLoss(HeadLoss):
         shares = self.shares  # of this batch
 
         def term(outputs: Tensor, y: Tensor) -> Tensor:
-            targets = (y[:, None] == self.classes).to(outputs.dtype) if classes else y
+            targets = self.one_hot(y).to(outputs.dtype) if classes else y
             return deep_fisher(outputs, fisher_targets(targets, shares.to(targets.dtype)))
 
         return term

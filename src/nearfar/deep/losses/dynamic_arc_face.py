@@ -98,13 +98,18 @@ class DynamicArcFaceLoss(SubCenterLoss):
         super().__init__(num_classes, embedding_dim, sub_centers, block=block)
         self.scale = scale
         try:
-            counts = torch.ones(num_classes) if class_sizes is None else torch.as_tensor(class_sizes).double()
+            # on the host, also where modules are made on the device "meta"
+            if class_sizes is None:
+                counts = torch.ones(num_classes, device="cpu")
+            else:
+                counts = torch.as_tensor(class_sizes, device="cpu").double()
         except (TypeError, ValueError, RuntimeError):  # text, lists of several lengths
             counts = torch.zeros(0)
         if counts.shape != (num_classes,) or not (counts >= 1).all():
             needs = f"{num_classes} numbers of at least 1, one per class"
             raise ValueError(f"DynamicArcFaceLoss: class_sizes must be {needs}; got {class_sizes!r:.60}")
-        self.register_buffer("margins", margins_of(counts, least_margin, most_margin, power).float())
+        margins = margins_of(counts, least_margin, most_margin, power).float()
+        self.register_buffer("margins", margins.to(torch.get_default_device()))
 
     def losses(self, logits: Tensor, x: Tensor, w: Tensor, y: Tensor, rows: slice, found: Tensor | None) -> Tensor:
         own, others = own_and_others(logits, y[rows])

@@ -86,8 +86,8 @@ class GE2ELoss(SetTerm):
         if batch.ref is not None:
             raise ValueError("GE2ELoss: ref does not apply, samples are compared with the class means of the batch")
         batch = of_known_class(batch, "GE2ELoss")
-        if not len(batch.x):
-            return batch.x.sum() * 0
+        if not len(batch.x):  # DistributedDataParallel waits for the gradient of each parameter
+            return batch.x.sum() * 0 + sum(part[:0].sum() for part in self.parameters())
         classes = batch_classes(batch.classes("GE2ELoss"))
         x = unit(batch.x)
         sums = classes.sums(x)  # a mean and its sum have one direction

@@ -78,8 +78,6 @@ class PotentialFieldLoss(SetTerm):
     tensor(True)
     """
 
-    proxy_labels: Tensor
-
     def __init__(
         self,
         num_classes: int,
@@ -105,7 +103,6 @@ class PotentialFieldLoss(SetTerm):
         self.reduction = reduction
         self.block = block
         self.proxies = nn.Parameter(torch.randn(proxies_per_class * num_classes, embedding_dim))
-        self.register_buffer("proxy_labels", torch.arange(num_classes).repeat(proxies_per_class), persistent=False)
 
     def value(self, batch: Batch) -> Tensor:
         if batch.ref is not None:
@@ -114,7 +111,10 @@ class PotentialFieldLoss(SetTerm):
         y = batch.class_numbers("PotentialFieldLoss", self.num_classes)
         # samples and proxies are charges alike, and each is also an anchor
         points = torch.cat([batch.x, self.proxies.to(batch.x.dtype)])
-        labels = torch.cat([y, self.proxy_labels])
+        of_proxies = (
+            torch.arange(len(self.proxies), device=y.device) % self.num_classes
+        )  # the first of all classes first
+        labels = torch.cat([y, of_proxies])
         comparison = Comparison(
             x=points,
             y=labels,

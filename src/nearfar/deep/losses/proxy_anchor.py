@@ -186,4 +186,5 @@ class ProxyAnchorLoss(ClassProxyLoss):
         parts = in_blocks(one, self._blocks(batch.anchors, batch.x), batch.x, w)
         self._add_up_statistics([statistics for _, statistics in parts])
         # a process without anchors adds nothing, e^{-inf}, and still takes part in the backward pass
-        return [sums for sums, _ in parts] or [batch.x.new_full((2, len(w)), -torch.inf) + 0 * batch.x.sum()]
+        nothing = batch.x[:0].sum() + w[:0].sum()
+        return [sums for sums, _ in parts] or [batch.x.new_full((2, len(w)), -torch.inf) + nothing]

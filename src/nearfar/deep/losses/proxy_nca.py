@@ -104,5 +104,5 @@ class ProxyNCALoss(NeighborProxyLoss):
         known = super().counted(y)
         if self.assign == "class":
             return known
-        size = torch.zeros_like(self.proxy_labels).scatter_add(0, y.clamp_min(0), known.long())
+        size = y.new_zeros(self.num_classes).scatter_add(0, y.clamp_min(0), known.long())
         return known & (size[y.clamp_min(0)] > 1)

@@ -93,6 +93,8 @@ class CrossBatchMemory(Term):
             raise TypeError(f"CrossBatchMemory: loss must be a pair, triplet or proxy loss, got {loss!r}")
         if min(size, start) < 0:
             raise ValueError(f"CrossBatchMemory: size and start must be at least 0, got {size} and {start}")
+        if embedding_dim is None and isinstance(loss, ClassProxyLoss):
+            embedding_dim = loss.proxies.shape[1]
         self.loss = loss
         self.size = size
         self.weight = weight

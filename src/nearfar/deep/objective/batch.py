@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import NamedTuple, TypeAlias
 
@@ -123,7 +123,7 @@ def check_range(name: str, numbers: Tensor, end: int) -> None:
         lo = int(numbers.numpy().min())
         hi = int(numbers.numpy().max())
     if lo < UNKNOWN:
-        raise ValueError(f"{name} must be in 0..{end - 1}, got {lo}")
+        raise ValueError(f"{name} must be in 0..{end - 1}, got {lo}; -1 is an unknown class")
     if hi >= end:
         raise ValueError(f"{name} must be in 0..{end - 1}, got {hi}")
 
@@ -174,14 +174,22 @@ def make_batch(
 
 def check_tensor(name: str, x: object) -> None:
     """Raise unless x is a tensor."""
-    if not isinstance(x, Tensor):
-        raise TypeError(f"{name}: expected a (n, d) float tensor, got {type(x).__name__}")
+    if isinstance(x, Tensor):
+        return
+    advice = ""
+    if isinstance(x, (np.ndarray, list)):
+        advice = "; torch.as_tensor makes one"
+    elif isinstance(x, Mapping):  # such as the outputs of a model of transformers
+        advice = f"; pass one of its entries, {', '.join(map(repr, x))}"
+    raise TypeError(f"{name}: expected a (n, d) float tensor, got {type(x).__name__}{advice}")
 
 
 def check_width(who: str, x: object, width: int) -> None:
     """Raise unless x is a (n, width) tensor of embeddings."""
     check_tensor("embeddings", x)
     assert isinstance(x, Tensor)
+    if x.ndim == 2 and not x.is_floating_point():
+        raise ValueError(_not_floats("embeddings", x, "d"))
     if x.ndim != 2 or x.shape[1] != width:
         if x.ndim == 2:
             got = f"have {x.shape[1]}"
@@ -202,7 +210,7 @@ def _pooled(pooled: Tensor, n: int) -> Tensor:
 
 
 def _ids(ids: Tensor | Sequence[int], n: int, device: torch.device) -> Tensor:
-    numbers = _numbers("ids", ids, device)
+    numbers = _numbers("ids", ids, device, "(n,) integers")
     if numbers.shape != (n,) or numbers.is_floating_point():
         raise ValueError(f"ids: expected ({n},) integers, got {numbers.dtype} of shape {tuple(numbers.shape)}")
     return numbers.long()
@@ -235,7 +243,11 @@ def check_columns(y: Labels, number: int) -> None:
     """Raise unless a relation matrix has one column for each of a number of references."""
     if is_relation(y) and y.shape[1] != number:
         expected = f"the relation matrix needs one column per reference, {number}, got {y.shape[1]}"
-        raise ValueError(f"labels: {expected}; classes are (n,) integers")
+        if y.shape[1] == 1:
+            advice = "labels.flatten()"
+        else:
+            advice = "labels.argmax(1) of one-hot rows; several labels per sample are LabelSets(labels)"
+        raise ValueError(f"labels: {expected}; classes are (n,) integers, {advice}")
 
 
 def _check_entries(y: Labels) -> None:
@@ -257,8 +269,10 @@ def _check_one_hot(y: Tensor, ref: Tensor | None) -> None:
 
 def _floats(name: str, x: Tensor, columns: str = "d") -> Tensor:
     check_tensor(name, x)
+    if x.layout != torch.strided:
+        raise ValueError(f"{name}: expected a dense tensor, got {x.layout}; x.to_dense() makes one")
     if x.ndim != 2 or not x.is_floating_point():
-        raise ValueError(f"{name}: expected a (n, {columns}) float tensor, got {x.dtype} of shape {tuple(x.shape)}")
+        raise ValueError(_not_floats(name, x, columns))
     if x.dtype != torch.float64:
         x = x.float()
     host = x.device.type == "cpu" and not traced()
@@ -270,7 +284,20 @@ def _floats(name: str, x: Tensor, columns: str = "d") -> Tensor:
     return x
 
 
-def _numbers(name: str, labels: Tensor | Sequence[int], device: torch.device) -> Tensor:
+def _not_floats(name: str, x: Tensor, columns: str) -> str:
+    """Return the text of the error for a tensor of another dtype or shape."""
+    advice = ""
+    if x.is_complex():
+        advice = "; torch.view_as_real(x).flatten(1) has the same Euclidean distances"
+    return f"{name}: expected a (n, {columns}) float tensor, got {x.dtype} of shape {tuple(x.shape)}{advice}"
+
+
+def _numbers(
+    name: str,
+    labels: Tensor | Sequence[int],
+    device: torch.device,
+    expected: str = "(n,) integers or a relation matrix",
+) -> Tensor:
     """Return labels of any kind as a tensor on a device."""
     if isinstance(labels, Tensor):
         return labels.to(device)
@@ -279,7 +306,7 @@ def _numbers(name: str, labels: Tensor | Sequence[int], device: torch.device) ->
         # a copy, because columns of pandas and Arrow cannot be written to; rows of a relation may be tuples
         return torch.as_tensor(np.array(values.tolist() if values.dtype == object else values), device=device)
     except (TypeError, ValueError, RuntimeError) as error:
-        got = f"expected (n,) integers or a relation matrix, got {labels!r:.40}"
+        got = f"expected {expected}, got {labels!r:.40}"
         numbered = "np.unique(classes, return_inverse=True)[1] numbers classes, once for all samples"
         raise ValueError(f"{name}: {got}; {numbered}") from error
 
@@ -287,11 +314,15 @@ def _numbers(name: str, labels: Tensor | Sequence[int], device: torch.device) ->
 def _labels(name: str, labels: AnyLabels, n: int, device: torch.device) -> Labels:
     if isinstance(labels, LabelSets):
         y: Labels = LabelSets(_numbers(name, labels.hot, device), labels.overlap)
+        if y.hot.ndim != 2:
+            raise ValueError(f"{name}: LabelSets need a (n, C) matrix, got shape {tuple(y.hot.shape)}")
         number = labeled(y)
     else:
         y = _numbers(name, labels, device)
         if y.ndim not in (1, 2) or (y.ndim == 1 and y.is_floating_point()):
-            raise ValueError(f"{name}: expected (n,) integers or a relation matrix, got {y.dtype} {tuple(y.shape)}")
+            got = f"{y.dtype} of shape {tuple(y.shape)}"
+            advice = "; classes are integers, labels.long()" if y.ndim == 1 else ""
+            raise ValueError(f"{name}: expected (n,) integers or a relation matrix, got {got}{advice}")
         if y.ndim == 1:
             y = y.long()
         number = y.shape[0]

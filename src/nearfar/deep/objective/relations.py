@@ -8,6 +8,7 @@ their sets overlap).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import index
 from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 import numpy as np
@@ -40,6 +41,11 @@ class LabelSets(NamedTuple):
     @classmethod
     def of(cls, sets: Sequence[Sequence[int]], num_classes: int | None = None, overlap: float = 0.0) -> LabelSets:
         """Build the multi-hot matrix from one collection of class numbers per sample."""
+        try:
+            sets = [[index(label) for label in labels] for labels in sets]
+        except TypeError as error:
+            expected = "expected a list of class numbers for each sample"
+            raise ValueError(f"sets: {expected}, got {sets!r:.60}") from error
         width = num_classes or 1 + max((max(labels, default=0) for labels in sets), default=0)
         hot = torch.zeros(len(sets), width)
         rows = [row for row, labels in enumerate(sets) for _ in labels]
@@ -182,8 +188,20 @@ def _all_known(labels: Tensor) -> bool:
     return UNKNOWN not in labels.numpy()
 
 
+def _check_hot(hot: Tensor) -> None:
+    """Raise unless label sets hold numbers from 0 to 1; checked on the CPU only, to make no device wait."""
+    if hot.device.type != "cpu" or traced() or not hot.numel() or hot.dtype == torch.bool:
+        return
+    least, largest = (float(end) for end in hot.aminmax())
+    if not (least >= 0 and largest <= 1):
+        got = least if least < 0 else largest
+        raise ValueError(f"labels: LabelSets need numbers from 0 to 1, got {got:g}; an unknown sample has a row of 0")
+
+
 def _of_sets(labels: LabelSets, ref_hot: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
     hot = labels.hot[rows].float()
+    # of several processes, none may stop at its own rows while the others wait for it
+    _check_hot(hot if distributed.world() == 1 else labels.hot)
     ref_hot = ref_hot.float()
     shared = hot @ ref_hot.T  # (b, m) sizes of the intersections
     sizes = hot.sum(1)[:, None]

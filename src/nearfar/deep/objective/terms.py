@@ -27,7 +27,8 @@ from torch import Tensor, nn
 from ...quoting import quoted
 from ...settings import checked, suggest_name
 from .. import distributed
-from ..precision import PreciseBuffers, under_autocast, without_autocast
+from ..autograd import traced
+from ..precision import PreciseBuffers, outside_inference_mode, under_autocast, without_autocast
 from .batch import NO_TUPLES, AnyLabels, Batch, check_distances, check_tensor, stand_in
 from .gathering import global_batch, refused
 from .relations import Labels
@@ -110,6 +111,8 @@ class Term(PreciseBuffers):
             raise TypeError(f"{type(self).__name__}: got an unexpected argument {quoted(name)}{suggestion}")
         if group is not None:
             scope: AbstractContextManager[None] = distributed.use_group(group)
+        elif not traced() and torch.is_inference_mode_enabled():
+            scope = outside_inference_mode()
         elif isinstance(embeddings, Tensor) and under_autocast(embeddings.device):
             scope = without_autocast(embeddings.device)
         else:
@@ -155,7 +158,7 @@ class Term(PreciseBuffers):
             As in a call of the term.
         ref_labels : (m,) integers, optional
             Class of each reference. By default, the batch is compared with itself: the matrix is square, and its
-            diagonal is not read.
+            diagonal, which must be finite, too, does not change the value.
 
         Returns
         -------
@@ -242,6 +245,9 @@ class Term(PreciseBuffers):
         >>> y = torch.arange(8) // 2
         >>> torch.testing.assert_close(loss.sample_losses(x, y).mean(), loss(x, y))
         """
+        if not traced() and torch.is_inference_mode_enabled():
+            with outside_inference_mode():
+                return self.sample_losses(embeddings, labels, ref=ref, ref_labels=ref_labels, ids=ids)
         batch = global_batch(embeddings, labels, ref, ref_labels, None, ids)
         with without_autocast(batch.x.device):
             return self.local_sample_losses(batch)
@@ -345,6 +351,9 @@ class Term(PreciseBuffers):
     def _check_miner(self, miner: Any) -> None:
         if miner is not None and (not callable(miner) or isinstance(miner, (type, Term))):
             raise TypeError(f"{type(self).__name__}: miner must be a miner such as BatchHard(), got {miner!r}")
+        if hasattr(miner, "mine"):  # as those of pytorch-metric-learning have
+            detail = f"{type(miner).__name__} makes tuples of indices; pass a miner of nearfar, such as BatchHard()"
+            raise TypeError(f"{type(self).__name__}: miner: {detail}")
 
     def __add__(self, other: Term) -> Sum:
         if not isinstance(other, Term):
@@ -359,14 +368,16 @@ class Term(PreciseBuffers):
     def __mul__(self, weight: float) -> Sum:
         if isinstance(weight, Term):
             raise TypeError("an objective is a weighted sum: multiply a term by a number, not by a term")
-        return Sum([(float(weight) * own, term) for own, term in self.parts()])
+        number = _constant(weight)
+        return Sum([(number * own, term) for own, term in self.parts()])
 
     __rmul__ = __mul__
 
     def __truediv__(self, number: float) -> Sum:
         if isinstance(number, Term) or not number:
             raise TypeError("an objective is a weighted sum: divide a term by a number that is not 0")
-        return Sum([(own / float(number), term) for own, term in self.parts()])
+        divisor = _constant(number)
+        return Sum([(own / divisor, term) for own, term in self.parts()])
 
     def __neg__(self) -> Sum:
         return self * -1
@@ -402,7 +413,7 @@ class Sum(Term):
 
     def __init__(self, parts: Sequence[tuple[float, Term]]) -> None:
         super().__init__()
-        self.weights = [weight for weight, _ in parts]
+        self.weights = [_constant(weight) for weight, _ in parts]
         if not all(isfinite(weight) for weight in self.weights):
             raise ValueError(f"the weights of an objective must be finite, got {self.weights}")
         self.terms = nn.ModuleList(term for _, term in parts)
@@ -541,6 +552,18 @@ class AnchorLoss(Term):
 def needs_embeddings(what: str) -> str:
     """Return why something is refused by `Term.from_distances`."""
     return f"{what} needs the embeddings, not only their distances"
+
+
+def _constant(weight: Any) -> float:
+    """Return the weight of a term as a number, or raise; a tensor with a gradient would no longer learn, unseen."""
+    if isinstance(weight, Tensor) and weight.requires_grad:
+        advice = "multiply the value instead, weight * loss(embeddings, labels)"
+        raise TypeError(f"the weights of an objective are constants, got a tensor with a gradient; {advice}")
+    try:
+        return float(weight)
+    except (TypeError, ValueError, RuntimeError) as error:
+        expected = "an objective is a weighted sum: multiply a term by a number"
+        raise TypeError(f"{expected}, got {weight!r:.40}") from error
 
 
 def _checked_weights(weights: Any, n: int) -> Tensor:

@@ -192,6 +192,9 @@ def check_distance(owner: object, distance: Distance) -> None:
     """Raise a ValueError that names the owner's class unless the distance is one of `DISTANCES` or callable."""
     if isinstance(distance, (str, type)) or not callable(distance):
         check_options(owner, DISTANCES, distance=distance)
+    if getattr(distance, "is_inverted", False):  # as the similarities of pytorch-metric-learning say of themselves
+        name = type(distance).__name__
+        raise ValueError(f'distance: {name} is larger for nearer vectors; pass "cosine" or "dot", or a dissimilarity')
 
 
 def called(distance: Callable[[Tensor, Tensor], Tensor], x: Tensor, ref: Tensor) -> Tensor:

@@ -70,14 +70,12 @@ class ClassProxyLoss(AnchorLoss, DivisibleClasses):
 
     scale: float
     proxies: nn.Parameter
-    proxy_labels: Tensor
 
     def __init__(self, num_classes: int, embedding_dim: int, *, block: int | None = None) -> None:
         super().__init__(block=block)
         self.num_classes = num_classes
         self.proxies = nn.Parameter(torch.empty(num_classes, embedding_dim))
         nn.init.kaiming_uniform_(self.proxies, a=5**0.5)
-        self.register_buffer("proxy_labels", torch.arange(num_classes), persistent=False)
 
     def reference(self, batch: Batch) -> tuple[Tensor, Labels]:
         name = type(self).__name__
@@ -87,7 +85,7 @@ class ClassProxyLoss(AnchorLoss, DivisibleClasses):
             check_shares(name, batch.y.hot, self.num_classes)
         else:
             batch.class_numbers(name, self.num_classes)
-        return self.proxies_for(batch.x), self.proxy_labels
+        return self.proxies_for(batch.x), torch.arange(self.num_classes, device=batch.x.device)
 
     def proxies_for(self, x: Tensor) -> Tensor:
         """Return the proxies in the dtype of embeddings (n, d); raise if these have another number of dimensions."""
@@ -204,8 +202,8 @@ class ClassProxyLoss(AnchorLoss, DivisibleClasses):
         self._add_up_statistics([statistics for _, statistics in parts])
         if len(parts) == 1:
             total = parts[0][0]
-        else:  # the first term keeps a process without samples in the graph
-            total = sum((losses for losses, _ in parts), batch.x[:0].sum())
+        else:  # the first term keeps a process without samples, and its proxies, in the graph
+            total = sum((losses for losses, _ in parts), batch.x[:0].sum() + w[:0].sum())
         return total / self.counted(y).sum().clamp_min(1)
 
     @torch.no_grad()
@@ -254,7 +252,8 @@ class ClassProxyLoss(AnchorLoss, DivisibleClasses):
         x = batch.x[own]
         parts = in_blocks(one, self._blocks(slice(0, len(x)), x), x, w)
         self._add_up_statistics([statistics for _, statistics in parts])
-        losses = torch.cat([losses for losses, _ in parts]) if parts else x[:, 0]
+        # without samples, the proxies still take part: DistributedDataParallel waits for the gradient of each parameter
+        losses = torch.cat([losses for losses, _ in parts]) if parts else x[:, 0] + w[:0, 0]
         return losses.new_zeros(batch.anchors.stop - batch.anchors.start).index_add(0, rows, losses)
 
     def _blocks(self, rows: slice, x: Tensor) -> list[tuple[int, int]]:
@@ -278,7 +277,7 @@ class ClassProxyLoss(AnchorLoss, DivisibleClasses):
             return self.losses(self.logits(x[lo:hi], w), x, w, y, slice(lo, hi), found)
 
         parts = in_blocks(one, self._blocks(batch.anchors, batch.x), batch.x, w)
-        values = torch.cat(parts) if parts else batch.x[:0, 0]
+        values = torch.cat(parts) if parts else batch.x[:0, 0] + w[:0, 0]
         # n / (number of samples with a class), so that the mean over all n is that over these
         return values * (len(y) / self.counted(y).sum().clamp_min(1))
 

@@ -63,9 +63,7 @@ class HeadLoss(Term):
         self.proxies: nn.Parameter | None = nn.Parameter(torch.empty(outputs or num_classes, embedding_dim))
         nn.init.kaiming_uniform_(self.proxies, a=5**0.5)
         self.bias = None if normalize else nn.Parameter(torch.zeros(len(self.proxies)))
-        self.register_buffer("classes", torch.arange(num_classes), persistent=False)
 
-    classes: Tensor
     probabilities = False  # whether the targets are distributions, so that rows of LabelSets are scaled to sum 1
 
     def term(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -74,7 +72,11 @@ class HeadLoss(Term):
 
     def class_term(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Return the loss per sample for (b,) class numbers; anything for unknown ones."""
-        return self.term(outputs, (y[:, None] == self.classes).to(outputs.dtype))
+        return self.term(outputs, self.one_hot(y).to(outputs.dtype))
+
+    def one_hot(self, y: Tensor) -> Tensor:
+        """Return whether each class is that of each sample, (b, num_classes), for (b,) class numbers."""
+        return y[:, None] == torch.arange(self.num_classes, device=y.device)
 
     def loss_of_rows(self, classes: bool) -> Callable[[Tensor, Tensor], Tensor]:
         """Return `class_term` or `term`: a later call must not change what backward computes again."""
@@ -153,7 +155,9 @@ class HeadLoss(Term):
 
         blocks = spans(batch.anchors, self.num_classes, self.block, batch.x.device)
         parts = in_blocks(one, blocks, batch.x, *self.directions(batch.x))
-        return torch.cat(parts) if parts else batch.x.sum(1)[:0], known
+        if not parts:  # a process without samples: DistributedDataParallel waits for the gradient of each parameter
+            parts = [self.logits(batch.x[:0], *self.directions(batch.x)).sum(1)]
+        return torch.cat(parts), known
 
     def reduced(self, total: Tensor, known: Tensor) -> Tensor:
         """Return sums of losses, or divide them by the number of samples of known class, (n,) for the whole batch."""
@@ -215,7 +219,8 @@ class RegressionHead(HeadLoss):
 
     def term(self, outputs: Tensor, targets: Tensor) -> Tensor:
         if self.target == "index":
-            targets = (targets @ self.classes.to(targets.dtype))[:, None]
+            numbers = torch.arange(self.num_classes, device=targets.device, dtype=targets.dtype)
+            targets = (targets @ numbers)[:, None]
         return self.residual_loss(outputs - targets).sum(1)
 
 
