@@ -10,6 +10,7 @@ import sqlite3
 import tempfile
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from zlib import crc32
 
@@ -518,6 +519,10 @@ def test_words_find_items_that_have_all_of_them(uri):
         for wrong in ("", " * ! ", "a " * 101):
             with pytest.raises(ValueError, match=r"^words: expected 1 to 100 words such as red shoe\*, got "):
                 store.search_words(wrong)
+        for k in (0, -1, 2.5):
+            for search in (store.search_words, partial(nearfar.index.search_fused, store, np.eye(4)[:1])):
+                with pytest.raises(ValueError, match=r"^k: expected 1 or more, got "):
+                    search("shoe", k)
         store.add(records_of(np.eye(1, 4), ["red"], labels=["x"], columns={"origin": ["a far shoe"]}), gone=[shoe])
         assert set(store.search_words("red shoe").names.tolist()) == {other, "red"}
     with nearfar.index.open(uri) as store:

@@ -33,7 +33,7 @@ from .graph_file import build_graph, open_graph
 from .index import Index, Metadata, metadata_of
 from .index_lock import Opened, index_lock
 from .mapped_search import MappedSearch
-from .records import Hits, Records, check_column, counts_of_classes, names_in
+from .records import Hits, Records, check_column, check_k, counts_of_classes, names_in
 
 if TYPE_CHECKING:
     from .words import WordIndex
@@ -171,6 +171,7 @@ class FileStore(Opened):
         from .words import WordIndex, words_in  # only a search by words needs it
 
         words_in(words)  # refuses what has no words before all texts are read
+        check_k(k)
         kept = self._mask(where) if where else None
         if self._words is None:
             kinds = self.columns()

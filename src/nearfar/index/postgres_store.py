@@ -70,6 +70,7 @@ from .records import (
     Hits,
     Records,
     check_column,
+    check_k,
     check_known,
     checked_about,
     column_kinds,
@@ -286,6 +287,7 @@ class PostgresStore(DatabaseStore):
 
     @retried
     def search_words(self, words: str, k: int = 10, *, where: str = "") -> Records:
+        check_k(k)
         parts = [f"{word[:-1]}:*" if word.endswith("*") else word for word in words_in(words)]
         condition = self._condition(where)
         statement = SQL(

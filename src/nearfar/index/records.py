@@ -219,9 +219,14 @@ def checked_queries(queries: Any, dimensions: int, k: Any) -> AnyArray:
     x = checked_rows(queries, "queries")
     if x.shape[1] != dimensions:
         raise ValueError(f"queries: expected {dimensions} columns as in the index, got {x.shape[1]}")
+    check_k(k)
+    return x
+
+
+def check_k(k: Any) -> None:
+    """Raise a ValueError unless k is a number of hits."""
     if not isinstance(k, Integral) or k < 1:
         raise ValueError(f"k: expected 1 or more, got {quoted(k)}")
-    return x
 
 
 def checked_embeddings(x: Any) -> AnyArray:

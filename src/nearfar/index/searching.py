@@ -26,7 +26,7 @@ from ..quoting import quoted
 from .adapter import QueryAdapter
 from .paths import base_folder_of, from_home
 from .places import Matched, places_in, ranked_by_places
-from .records import Hits
+from .records import Hits, check_k
 from .stores import DIMS, THRESHOLD, Store, check_open
 from .words import search_fused, words_hits, words_in
 
@@ -358,8 +358,7 @@ def check_search(
         check_words(words, query, within, {"group_by": group_by, "rerank": rerank})
     elif not query.strip():
         raise ValueError("QUERY: expected an image, a folder, rows or a text, got an empty text; or give words=TEXT")
-    if k < 1:
-        raise ValueError(f"k: expected 1 or more, got {k}")
+    check_k(k)
     if within is not None and not within >= 0:  # `not >=` also refuses NaN
         raise ValueError(f"within: expected a distance of at least 0, got {within}")
     if rerank is None:

@@ -12,7 +12,7 @@ import numpy as np
 from ..numerics.distances import pair_distances
 from ..numerics.types import Ints
 from ..quoting import quoted
-from .records import Hits, Records
+from .records import Hits, Records, check_k
 from .stores import Store, check_open
 
 RANK_CONSTANT = 60
@@ -107,6 +107,7 @@ def search_fused(store: Store, queries: Any, words: str, k: int = 10, *, where: 
     [['a shoe' 'another shoe' 'a hat']]
     """
     check_open(store, "store")
+    check_k(k)
     depth = max(k, FUSED_DEPTH)
     near = store.search(queries, depth, where=where)
     named = store.search_words(words, depth, where=where)
