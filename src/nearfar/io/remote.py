@@ -336,16 +336,18 @@ def _in_web_pages(system: Any, address: str, name: str) -> dict[str, str]:
             seen.add(place)
             _check_count(len(seen), name)
             inside = _inside(unquote(root), unquote(place), name)
-            if inside and not place.endswith("/"):
+            if not inside:  # it is hidden
+                continue
+            if not place.endswith("/"):
                 found[inside] = place
             elif inside.count("/") < DEEPEST_FOLDER:
-                ahead += [place] if inside else []
+                ahead.append(place)
     return found
 
 
 def _links_in(system: Any, folder: str, name: str) -> list[str]:
     """Return the addresses to which the page of a folder links."""
-    page = b""
+    page = bytearray()  # bytes would be copied with every piece
     pace = _Pace(name)
     with system.open(folder, "rb", block_size=0) as source:
         while piece := source.read(PIECE):
