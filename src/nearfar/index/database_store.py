@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import wraps
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,7 +17,7 @@ from ..quoting import quoted
 from .filters import Kind
 from .groups import first_of_groups
 from .index import Index
-from .index_lock import Opened
+from .index_lock import Opened, index_lock
 from .records import (
     PLURAL,
     Hits,
@@ -76,6 +77,22 @@ class DatabaseStore(Opened, ABC):
 
     _state: dict[str, Any]
     """What is stored beside the items: distance, engine, kind of labels, and `about`, what made the items."""
+
+    def __init__(self, uri: str, *, writes: bool, lock: bool) -> None:
+        self.uri = uri
+        self.writes = writes
+        self._held = ExitStack()
+        try:
+            if writes and lock:
+                self._held.enter_context(index_lock(Path(uri), wait=0))
+            self._open()
+        except BaseException:
+            self._held.close()
+            raise
+
+    @abstractmethod
+    def _open(self) -> None:
+        """Connect to the database, and read what the collection is."""
 
     @property
     def distance(self) -> str:

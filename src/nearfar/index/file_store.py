@@ -47,8 +47,17 @@ class FileStore(Opened):
     searches_words = True
 
     def __init__(self, path: Path, *, writes: bool = False, lock: bool = True) -> None:
+        self.uri = str(path)
         self.path = path
-        super().__init__(str(path), writes=writes, lock=lock)
+        self.writes = writes
+        self._held = ExitStack()
+        try:
+            if writes and lock:
+                self._held.enter_context(index_lock(path, wait=0))
+            self._open()
+        except BaseException:
+            self._held.close()
+            raise
 
     def _open(self) -> None:
         self._metadata: Metadata | None = None

@@ -24,24 +24,10 @@ _holders: dict[Path, tuple[int, int]] = {}
 class Opened:
     """A collection that is open to be read, or to be changed, and then locked."""
 
+    uri: str
+    writes: bool
     _held: ExitStack
     """The lock of a writer, and what else ends when the collection is closed."""
-
-    def __init__(self, uri: str, *, writes: bool, lock: bool) -> None:
-        self.uri = uri
-        self.writes = writes
-        self._held = ExitStack()
-        try:
-            if writes and lock:
-                self._held.enter_context(index_lock(Path(uri), wait=0))
-            self._open()
-        except BaseException:
-            self._held.close()
-            raise
-
-    def _open(self) -> None:
-        """Read what the collection is."""
-        raise NotImplementedError
 
     def close(self) -> None:
         self._held.close()
