@@ -195,7 +195,7 @@ class Tried(NamedTuple):
 def _loaded(
     run: str | os.PathLike[str], which: str, trust: str | Collection[str]
 ) -> tuple[Embedder, dict[str, Any], tuple[int, ...]]:
-    """Return the network of a checkpoint on the CPU, what the checkpoint says, and the shape of an item."""
+    """Return the network of a checkpoint on the CPU, what the checkpoint states, and the shape of an item."""
     from ..train.checkpoint import read_about, shape_of
     from ..train.network import unfold
     from ..train.run import RunFolder

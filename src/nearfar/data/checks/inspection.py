@@ -156,7 +156,7 @@ class Read:
         """Read a part, several items of files at a time."""
         n = len(part)
         see = functools.partial(_seen, part)
-        if part.kind in ("row", "text") or part.array is not None:  # to hand over such an item takes longer than it
+        if part.kind in ("row", "text") or part.array is not None:  # threads would take longer
             seen = list(counted(map(see, range(n)), "reading", n))
         else:
             with ThreadPoolExecutor() as pool:  # what is handed over takes memory
