@@ -419,6 +419,16 @@ def test_frozen_features_need_no_second_photo_of_a_class(photos, tmp_path):
         train(config, tmp_path / "trained", progress=False)
 
 
+def test_classes_of_one_item_are_refused_before_any_rung(tmp_path):
+    rows = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
+    np.savez(tmp_path / "lone.npz", X=rows, y=np.arange(60) - (np.arange(60) % 20 == 1))  # the last class has four rows
+    config = TrainConfig.of(data=str(tmp_path / "lone.npz"), device="cpu")
+    begun: list[str] = []
+    with pytest.raises(TrainError, match=r"ladder: only \d of \d\d training classes of lone have two rows, too few to"):
+        ladder(config, on_rung=begun.append)
+    assert not begun
+
+
 @pytest.mark.slow
 def test_a_rung_can_be_chosen_without_the_table(photos, tmp_path, capsys, monkeypatch):
     words = ["train", photos, "--trunk", "conv4(width=8)", "--image-size", 20, "--epochs", 1, "--batch-size", 24]

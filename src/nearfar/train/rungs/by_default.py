@@ -7,7 +7,7 @@ from typing import NamedTuple
 from ..config import TrainConfig
 from ..defaults import default_recipe, hub_is_cached
 from ..task import items_of
-from .ladder import FEWEST_CLASSES, TRAINED_SPLITS
+from .ladder import FEWEST_CLASSES, TRAINED_SPLITS, held_out_classes, without_pairs
 from .rung_settings import are_few, plan_of_ladder, trains_all_weights
 
 FEW_SPLITS = 3  # number of splits for the rungs that train if many photos are compared, which takes a minute or a few
@@ -50,7 +50,11 @@ def default_ladder(config: TrainConfig) -> DefaultLadder:
         return DefaultLadder(False, f"{without} {why}.")
     if task.train.class_counts.max() < 2:
         return DefaultLadder(False, f"{without} no training class has two {items_of(task.train)}.")
-    return DefaultLadder(True, few=trains_all_weights(plan) and are_few(task.train))
+    found = DefaultLadder(True, few=trains_all_weights(plan) and are_few(task.train))
+    held = held_out_classes(task.train, found.splits, plan.config.seed)
+    if why := without_pairs(task.train, held, plan.config):
+        return DefaultLadder(False, f"{without} {why}.")
+    return found
 
 
 def _may_run(config: TrainConfig) -> bool:

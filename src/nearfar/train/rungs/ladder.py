@@ -144,11 +144,14 @@ def ladder(
         items = _items(train, config.seed)
         if limit is not None:
             items = _items_in_time(items, config, start, limit)
+        held = held_out_classes(items, max(splits, untrained_splits), config.seed)
+        if why := without_pairs(items, held[:splits], config):
+            raise TrainError(f"ladder: {why}; train without the ladder (--ladder no), or on classes of more items")
         rungs = Rungs(
             items=items,
             config=config,
             whole=whole,
-            held=held_out_classes(items, max(splits, untrained_splits), config.seed),
+            held=held,
             splits=splits,
             start=start,
             work=ExpectedWork(on_progress),
@@ -195,6 +198,17 @@ def held_out_classes(items: Dataset, splits: int, seed: int) -> list[Ints]:
     n = len(items.classes)
     count = max(2, round(HELD_OUT_CLASSES * n))
     return [np.sort(np.random.default_rng((seed, split)).permutation(n)[:count]) for split in range(splits)]
+
+
+def without_pairs(items: Dataset, held: Sequence[Ints], config: TrainConfig) -> str:
+    """Return why some split cannot be trained or scored, because classes have one item; "" if all can be."""
+    several = items.class_counts > 1
+    scored = np.array([np.count_nonzero(several[out]) for out in held])
+    learned = np.count_nonzero(several) - scored
+    if scored.all() and (learned.all() or config.augment):
+        return ""
+    count = f"only {np.count_nonzero(several)} of {len(several):,} training classes of {items.name} have"
+    return f"{count} two {items_of(items)}, too few to learn from some and to score others in every split"
 
 
 def _protocol(items: Dataset, train: Dataset, rungs: Sequence[Rung], out: int) -> str:
