@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _strptime
 import doctest
 import json
 import warnings
@@ -112,6 +113,40 @@ def test_dates_are_read_in_every_format(written):
     assert not others
     expected = [datetime.strptime(cell, written) for cell in column]
     assert_allclose(days_in(column, found), [(day - datetime(1970, 1, 1)).total_seconds() / 86400 for day in expected])
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["May 17 2024", "Sept 3, 2024", "september 30 2024", "Sep. 1st, 2024"],
+        ["17 May 2024", "3 SEPT 2024", "30 September 2024", "1. sep 2024"],
+        ["17-May-2024", "3-Sept-2024", "30-sep-2024", "01-Sep-2024"],
+        ["17-05-2024", "3-9-2024", "30-09-2024", "01-09-2024"],
+    ],
+)
+def test_what_is_a_date_without_doubt_is_read_in_every_locale(cells, monkeypatch):
+    monkeypatch.setattr(_strptime, "_strptime_datetime", None)  # its names of months are those of the locale
+    (written,) = readings_of_dates(cells)
+    assert days_in(cells, written).tolist() == [19860, 19969, 19996, 19967]
+
+
+@pytest.mark.parametrize(
+    ("cells", "said"),
+    [
+        (["2024-05-17", "18/05/2024", "2024-05-19"], "'18/05/2024' is not written like '2024-05-17'"),
+        (["17. Mai 2024", "3. Okt. 2024", "9. August 2024"], "'17. Mai 2024' is not written like '9. August 2024'"),
+        (["17 de mayo de 2024", "3 de enero de 2024"], "'17 de mayo de 2024' is no date that can be read"),
+        (["2024-05-17", "2024-05-18", "2024-05-32"], "'2024-05-32' is not written like '2024-05-17'"),
+        (["2024-05-17", "2024-05-18", "soon"], "'soon' is not written like '2024-05-17'"),
+    ],
+)
+def test_columns_of_dates_that_are_not_read_are_named(cells, said):
+    table = {"day": [*cells, None], "x": range(len(cells) + 1)}
+    encoder = TableEncoder().fit(table)
+    (remark,) = encoder.remarks_
+    assert remark == f"The column 'day' is not used as dates, because {said}: write all of its dates like 2024-05-17."
+    assert encoder.columns_[0].why == "its dates are not all written in one way that can be read"
+    assert not TableEncoder().fit({"words": ["born in May 2024", "May 17", "5 apples 20"], "x": [1, 2, 3]}).remarks_
 
 
 def test_times_of_day_may_have_no_space():

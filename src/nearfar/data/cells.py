@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -24,13 +26,43 @@ DASHES = ("-", "--", "---", "\u2013", "\u2014", "?", ".", "..", "...", *UNKNOWN)
 """What people write, in any case, for a missing cell in a column of numbers or dates; elsewhere, it is a word."""
 LOGICAL = {"true": 1.0, "false": 0.0, "nan": np.nan}
 ISO = "ISO"
-IN_NUMBERS = ("%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y")
-WITH_NAMES = ("%d %b %Y", "%d-%b-%Y", "%b %d, %Y", "%d %B %Y", "%B %d, %Y")
+IN_NUMBERS = ("%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y")
+WITH_NAMES = ("%d %b %Y", "%d-%b-%Y", "%b %d, %Y")
 TIMES_OF_DAY = ("", " %H:%M", " %H:%M:%S", " %I:%M %p", " %I:%M:%S %p", " %I:%M%p", " %I:%M:%S%p")
 FORMATS_OF_DATES = (ISO, *(day + time for time in TIMES_OF_DAY for day in (*IN_NUMBERS, *WITH_NAMES)))
-"""How dates are written; ISO is 2024-05-17, also with a time."""
+"""How dates are written; ISO is 2024-05-17, also with a time, and %b the English name of a month or its beginning."""
 SHORT_YEARS = tuple(written.replace("%Y", "%y") for written in FORMATS_OF_DATES[1:])
 """Dates without their century."""
+MONTHS = (
+    *("january", "february", "march", "april", "may", "june", "july"),
+    *("august", "september", "october", "november", "december"),
+)
+FIELDS = {
+    "%Y": r"(?P<Y>\d{4})",
+    "%y": r"(?P<y>\d{2})",
+    "%m": r"(?P<m>\d{1,2})",
+    "%b": r"(?P<b>[a-z]{3,9})\.?",
+    "%d": r"(?P<d>\d{1,2})(?:st|nd|rd|th|\.)?",
+    "%H": r"(?P<H>\d{1,2})",
+    "%I": r"(?P<I>1[0-2]|0?[1-9])",
+    "%M": r"(?P<M>\d{2})",
+    "%S": r"(?P<S>\d{2})",
+    "%p": r"(?P<p>[ap])\.?m\.?",
+    " ": r"\s+",
+    ",": r",?",
+    ".": r"\.",
+}
+"""How the parts of a format are written. `strptime` would read names of months in the language of the process."""
+YEAR = r"(?:1[5-9]|20|21)\d\d"
+DAY_OF_MONTH = r"\d\d?(?:\.|[a-z]{2})?"
+WORD = r"[^\W\d]{3,}\.?"
+SEEMS_DATE = re.compile(
+    rf"(?:{YEAR}([-/.])\d\d?\1\d\d?|\d\d?([-/.])\d\d?\2{YEAR}|{WORD} {DAY_OF_MONTH},? {YEAR}"
+    rf"|{DAY_OF_MONTH}(?: de)?[ -]{WORD},?(?: de)?[ -]{YEAR})(?:[ T,].*)?",
+    re.IGNORECASE,
+)
+"""What seems to be a date to people, also with names of months in other languages."""
+SOME_CELLS = 1000  # different cells that tell whether a column seems to hold dates
 LONGEST_DATE = 40  # characters
 CELL = 8  # bytes that a number, or the place of a text, takes in memory
 DAY = 86_400.0  # seconds
@@ -140,10 +172,62 @@ def _days(cell: str | date, written: str) -> float:
                 return np.nan
             moment = datetime.fromisoformat(cell.strip())
         else:
-            moment = datetime.strptime(cell.strip(), written)
+            moment = moment_in(cell, written)
         return (moment.replace(tzinfo=None) - datetime(1970, 1, 1)).total_seconds() / DAY
     except (ValueError, TypeError):  # the latter for NaT
         return np.nan
+
+
+@cache
+def pattern_of(written: str) -> re.Pattern[str]:
+    """Return the expression of dates in a format."""
+    parts = re.findall("%.|.", written)
+    return re.compile("".join(FIELDS.get(part, part) for part in parts), re.IGNORECASE | re.ASCII)
+
+
+def moment_in(cell: str, written: str) -> datetime:
+    """Return the moment that a cell names in a format with English names of months; raise a ValueError if it is none.
+
+    >>> moment_in("Sept 3 2024 5:30 pm", "%b %d, %Y %I:%M %p").isoformat()
+    '2024-09-03T17:30:00'
+    """
+    found = pattern_of(written).fullmatch(cell.strip())
+    if found is None:
+        raise ValueError(f"expected a date written like {written}, got {cell!r}")
+    parts = found.groupdict("0")
+    if "b" in parts:
+        named = [number for number, month in enumerate(MONTHS, 1) if month.startswith(parts["b"].lower())]
+        month = named[0] if named else 0
+    else:
+        month = int(parts["m"])
+    year = int(parts["Y"]) if "Y" in parts else int(parts["y"]) + (1900 if parts["y"] >= "69" else 2000)
+    hour = int(parts.get("H", 0))
+    if "p" in parts:
+        hour = int(parts["I"]) % 12 + (12 if parts["p"].lower() == "p" else 0)
+    return datetime(year, month, int(parts["d"]), hour, int(parts.get("M", 0)), int(parts.get("S", 0)))
+
+
+def unread_date(column: Sequence[Any] | NDArray[Any]) -> tuple[str, str] | None:
+    """Return a cell of a column that seems to hold dates which is not read, and one that is, or "" if none is.
+
+    None if fewer than half of its cells seem to be dates.
+
+    >>> unread_date(["2024-05-17", "18/05/2024", "2024-05-19"]), unread_date(["17. Mai 2024"]), unread_date(["red"])
+    (('18/05/2024', '2024-05-17'), ('17. Mai 2024', ''), None)
+    """
+    if not _are_hashable(column):
+        return None
+    cells = [str(cell) for cell in dict.fromkeys(column) if not is_empty(cell)][:SOME_CELLS]
+    seem = [cell for cell in cells if len(cell) <= LONGEST_DATE and SEEMS_DATE.fullmatch(cell.strip())]
+    if not seem or 2 * len(seem) < len(cells):
+        return None
+    read = {written: np.isfinite(days_in(cells, written)) for written in FORMATS_OF_DATES}
+    best = max(read.values(), key=np.count_nonzero)
+    if best.all():
+        return None
+    shown = cells[int(best.argmax())] if best.any() else ""
+    unread = [cell for cell, known in zip(cells, best, strict=True) if not known]
+    return next((cell for cell in unread if cell in seem), unread[0]), shown
 
 
 def formats_of(column: Sequence[Any] | NDArray[Any]) -> list[str]:
@@ -151,8 +235,8 @@ def formats_of(column: Sequence[Any] | NDArray[Any]) -> list[str]:
 
     >>> formats_of(["17.05.2024", ""]), formats_of(["05/04/2024"]), formats_of(["20240517"])
     (['%d.%m.%Y'], ['%d/%m/%Y', '%m/%d/%Y'], [])
-    >>> formats_of(["May 17, 2024 5:30 PM"])
-    ['%b %d, %Y %I:%M %p', '%B %d, %Y %I:%M %p']
+    >>> formats_of(["May 17, 2024 5:30 PM", "sept 3rd 2024 5:30 am"])
+    ['%b %d, %Y %I:%M %p']
     """
     given = {cell for cell in column if not is_empty(cell)} if _are_hashable(column) else set()
     if not given or not all(isinstance(cell, date) or _may_be_date(cell) for cell in given):

@@ -19,6 +19,7 @@ from ..numerics import checks, device_arrays, mahalanobis, psd, scatter
 from ..numerics.class_sums import ClassMoments
 from ..numerics.constraints import Pairs, groups
 from ..numerics.optimize import Report, Solution
+from ..numerics.standard_columns import constant
 from ..numerics.types import AnyArray, Array, Ints
 from ..quoting import count_of
 from . import thresholds
@@ -37,7 +38,6 @@ from .validation import (
     without_numbers,
 )
 
-CONSTANT_BELOW = 1e-14  # of a mean, as a share of it: a deviation that is smaller is none
 Self = TypeVar("Self", bound="MetricLearner")
 
 
@@ -431,10 +431,9 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         return tags
 
 
-def nonzero(deviations: Array, means: Array) -> Array:
-    """Return standard deviations (d,), and 1 for columns that are constant up to the rounding of their mean."""
-    least = np.maximum(CONSTANT_BELOW * np.abs(means), np.finfo(np.float64).tiny)
-    return np.where(deviations > least, deviations, 1.0)
+def nonzero(deviations: Array, means: Array, dtype: Any = np.float64) -> Array:
+    """Return standard deviations (d,), and 1 for columns of this type that are constant but for rounding."""
+    return np.where(constant(deviations, means, dtype), 1.0, deviations)
 
 
 def codes_of(known: Any, n: int) -> Ints:
@@ -481,7 +480,7 @@ class Mahalanobis(MetricLearner):
         codes = codes_of(supervised.known[0], len(supervised.X))
         X = np.asarray(supervised.X, dtype=np.float64)
         counted, codes = scatter.known(X, codes)  # rows without a label do not count
-        units = nonzero(counted.std(axis=0), counted.mean(axis=0))
+        units = nonzero(counted.std(axis=0), counted.mean(axis=0), supervised.X.dtype)
         if self._weighs_columns(*counted.shape):
             units = units / np.sqrt(mahalanobis.shares_of_rows(counted / units, codes))
         work = self._workspace(X / units, supervised.order)

@@ -13,7 +13,7 @@ from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
-from ..data.cells import FORMATS_OF_DATES, as_cells, days_in, is_dash, is_empty, readings_of_dates
+from ..data.cells import FORMATS_OF_DATES, as_cells, days_in, is_dash, is_empty, readings_of_dates, unread_date
 from ..data.checks.columns import remarks_on_readings
 from ..data.dataset import ArrayReader, DataError, Dataset, some
 from ..data.written_numbers import (
@@ -25,6 +25,7 @@ from ..data.written_numbers import (
 )
 from ..fit_warnings import warn
 from ..numerics import checks
+from ..numerics.standard_columns import constant
 from ..numerics.types import AnyArray, Array
 from ..quoting import count_of, quoted
 
@@ -282,7 +283,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             return UnusedColumn(name, f"its dates may be {' or '.join(formats)}", missing)
         if formats:
             return self._numbers(DateColumn(name, 0.0, 0.0, 1.0, written=formats[0]), cells)
-        return self._words(name, [str(cell) for cell in given], len(cells), missing)
+        found = self._words(name, [str(cell) for cell in given], len(cells), missing)
+        if not isinstance(found, CategoryColumn) and unread_date(given):
+            return UnusedColumn(name, "its dates are not all written in one way that can be read", missing)
+        return found
 
     def _numbers(self, column: NumberColumn, cells: NDArray[Any]) -> Column:
         """Return a column of numbers with the median, mean and standard deviation of its cells."""
@@ -291,9 +295,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         fill = float(np.median(values[known]))
         values[~known] = fill
         scale = float(values.std())
-        if not np.isfinite(scale) or scale <= 1e-12 * float(np.abs(values).max()):
+        center = float(values.mean())
+        if not np.isfinite(scale) or constant(np.array(scale), np.array(center)):
             return UnusedColumn(column.name, "all numbers are equal", int((~known).sum()))
-        return replace(column, fill=fill, center=float(values.mean()), scale=scale, missing=int((~known).sum()))
+        return replace(column, fill=fill, center=center, scale=scale, missing=int((~known).sum()))
 
     def _words(self, name: str, given: Sequence[str], n: int, missing: int) -> Column:
         """Return a column of categories or of texts, or one that is not used because its cells hardly recur."""
@@ -320,10 +325,13 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             found = vectorizer.fit_transform(given)
         except ValueError:  # no word is in two texts
             return UnusedColumn(name, "its words hardly recur", missing)
-        k = min(self.text_components, *found.shape)
-        svd = TruncatedSVD(k, random_state=self.random_state).fit(found)
-        words = vectorizer.get_feature_names_out()
-        return TextColumn(name, words.tolist(), vectorizer.idf_.tolist(), svd.components_.tolist(), missing)
+        words = vectorizer.get_feature_names_out().tolist()
+        components = [[1.0]]
+        if len(words) > 1:  # else there is nothing to reduce, which a decomposition refuses
+            k = min(self.text_components, *found.shape)
+            with np.errstate(invalid="ignore"):  # the share of a variance of 0, where all texts have the same words
+                components = TruncatedSVD(k, random_state=self.random_state).fit(found).components_.tolist()
+        return TextColumn(name, words, vectorizer.idf_.tolist(), components, missing)
 
     def transform(self, X: Any) -> Array:
         """Return the rows as numbers.

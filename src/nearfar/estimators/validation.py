@@ -27,6 +27,9 @@ WIDE_FEATURES = 3000  # number of features above which a d x d matrix may not fi
 OVERFLOWS = ("array must not contain infs or NaNs", "Numerical result out of range")
 
 
+HAS_NAN = "Input X contains NaN"
+
+
 @contextmanager
 def error_context(estimator: object) -> Iterator[None]:
     """Prefix every ValueError, warning, overflow and MemoryError raised inside with the name of the estimator."""
@@ -54,6 +57,10 @@ def error_context(estimator: object) -> Iterator[None]:
             text = f"a matrix of the computation became singular ({text}); scale the features, or regularize more"
         elif isinstance(error, OverflowError):
             raise
+        elif text.startswith(HAS_NAN):  # scikit-learn adds a paragraph on its own estimators
+            text = (
+                f"{HAS_NAN}; fill the missing cells first: make_pipeline(nearfar.estimators.TableEncoder(), ...) does"
+            )
         raise ValueError(f"{name}: {text}") from error
     finally:
         LEARNER.reset(before)

@@ -26,7 +26,7 @@ from ..evaluation import best_distance
 from ..expressions import Call, ExpressionError, Node, is_plain, parse, plain, settings_of, shown
 from ..io.sources import SourceKind, kind_by_name
 from ..models.embedded import are_measurements, reconstruction, recorded_distance
-from ..numerics.standard_columns import standard
+from ..numerics.standard_columns import standard, standardized
 from ..progress import stage
 from ..train.rungs.closed_forms import best_form
 
@@ -245,18 +245,16 @@ def fit_standardized(learner: Any, X: AnyArray, items: Dataset) -> AnyArray:
     ndarray of shape (d,)
         Standard deviations of the columns.
     """
-    from sklearn.preprocessing import StandardScaler
-
-    scaler = StandardScaler().fit(X)
-    learner.fit(scaler.transform(X), items.labels, **groups_for(learner, items))
-    learner.components_ = learner.components_ / scaler.scale_
-    learner.column_scale_ = scaler.scale_  # for the report, which fits it again
+    rows, mean, scale = standardized(X)
+    learner.fit(rows, items.labels, **groups_for(learner, items))
+    learner.components_ = learner.components_ / scale
+    learner.column_scale_ = scale  # for the report, which fits it again
     if hasattr(learner, "mean_"):  # L ((x - m) / s - mean) = L / s (x - (m + s mean))
-        learner.mean_ = scaler.mean_ + scaler.scale_ * learner.mean_
+        learner.mean_ = mean + scale * learner.mean_
     if hasattr(learner, "view_components_"):  # parts of the components, which need the same scale
-        scales = np.split(scaler.scale_, np.cumsum(learner.view_sizes_)[:-1])
-        learner.view_components_ = [L / scale for L, scale in zip(learner.view_components_, scales, strict=True)]
-    return np.asarray(scaler.scale_)
+        scales = np.split(scale, np.cumsum(learner.view_sizes_)[:-1])
+        learner.view_components_ = [L / part for L, part in zip(learner.view_components_, scales, strict=True)]
+    return scale
 
 
 def halves(

@@ -181,7 +181,8 @@ def write_corrected(out: Path, collected: Collected, decisions: dict[str, str]) 
     if out.suffix == ".csv":
         if collected.folder is None and dataset.texts is None:
             raise ValueError(
-                f"out: {out}: a .csv lists texts or the paths of images, which are unknown here; expected an .npz"
+                f"out: {out}: a .csv lists texts or the paths of images, which are unknown here; "
+                f"give {out.with_suffix('.npz')} for the embeddings with their names and labels"
             )
         collected.write_rows(out, kept, ("label",), [(decided[place],) for place in kept])
     else:

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...numerics.standard_columns import constant
 from ...quoting import count_of, quoted
-from ..cells import Cells, have_short_years, numbers_in, readings_of_dates
+from ..cells import Cells, have_short_years, numbers_in, readings_of_dates, unread_date
 from ..dataset import Dataset, Task, some
 from ..written_numbers import notations_in_table, telling, two_ways
 
@@ -27,7 +28,8 @@ def scale_warning(rows: Dataset) -> str:
     if rows.array is None or rows.kind != "row" or rows.texts is not None or are_embeddings(rows):
         return ""
     spread = rows.array.std(axis=0, dtype=np.float64)
-    spread = spread[spread > FLAT_SHARE * spread.max(initial=0.0)]
+    flat = constant(spread, rows.array.mean(axis=0, dtype=np.float64), rows.array.dtype)
+    spread = spread[~flat & (spread > FLAT_SHARE * spread.max(initial=0.0))]
     if not len(spread) or spread.max() <= UNEVEN_SCALES * spread.min():
         return ""
     return (
@@ -70,7 +72,7 @@ def remarks_on_columns(rows: Dataset) -> Iterator[str]:
     if rows.array is None:
         return
     spread = rows.array.std(axis=0, dtype=np.float64)
-    flat = np.flatnonzero(spread == 0)
+    flat = np.flatnonzero(constant(spread, rows.array.mean(axis=0, dtype=np.float64), rows.array.dtype))
     if len(flat):
         called = [rows.columns[column] if rows.columns else str(column) for column in flat]
         verb = "is" if len(flat) == 1 else "are"
@@ -103,6 +105,13 @@ def remarks_on_readings(columns: Mapping[str, NDArray[Any]]) -> Iterator[str]:
             yield f"The column {quoted(name)} is not used, because its dates may be {shown}{REWRITE}."
         elif not days and name not in notations and have_short_years(cells):
             yield f"The column {quoted(name)} is not used as dates, because its years have two digits{REWRITE}."
+        elif not days and name not in notations and (dates := unread_date(cells)):
+            unread, shown = map(quoted, dates)
+            how = f"is not written like {shown}" if dates[1] else "is no date that can be read"
+            yield (
+                f"The column {quoted(name)} is not used as dates, because {unread} {how}: write all of its dates like "
+                "2024-05-17."
+            )
         elif not days and name not in notations and (ways := two_ways(cells)):
             one, other = map(quoted, ways)
             yield (

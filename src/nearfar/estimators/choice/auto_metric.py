@@ -28,7 +28,7 @@ from ...labels import class_numbers
 from ...neighbors import nearest
 from ...numerics import checks, constraints
 from ...numerics.optimize import Solution
-from ...numerics.standard_columns import standard
+from ...numerics.standard_columns import standardized
 from ...numerics.types import AnyArray, Array, Ints
 from ..base import FromLabels, Mahalanobis, Supervised, Workspace, with_signature_hint
 
@@ -174,8 +174,7 @@ class AutoMetric(FromLabels, Mahalanobis):
         learners = self._candidates(by_classes=by_classes)
         for text in learners:
             _made(text)
-        mean, scale = standard(X[known])
-        rows = (X[known] - mean) / scale
+        rows, _, scale = standardized(X[known])
         apart = usable(None if groups is None else groups[known], codes)
         scores = self._scores(rows, codes, learners, by_classes=by_classes, groups=apart)
         best = chosen(scores)
