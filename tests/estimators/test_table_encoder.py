@@ -127,6 +127,14 @@ def test_frames_give_what_columns_give():
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(COLUMNS)
     frame["born"] = pandas.to_datetime(frame["born"])
+    days = pandas.DataFrame({"month": pandas.period_range("2024-01", periods=4, freq="M"), "x": range(4)})
+    days["took"] = pandas.to_timedelta(days["x"], unit="h")
+    encoder = TableEncoder().fit(days)
+    assert [column.kind for column in encoder.columns_] == ["dates", "numbers", "numbers"]
+    assert_allclose(encoder.transform(days)[:, 2], encoder.transform(days)[:, 1])
+    days.columns = ["x", "x", "y"]
+    with pytest.raises(ValueError, match=r"^TableEncoder: X has two columns of the name 'x'; rename one of them$"):
+        TableEncoder().fit(days)
     frame["age"] = pandas.to_numeric(frame["age"])
     frame["city"] = frame["city"].replace("", None).astype("category")
     encoder = TableEncoder().fit(frame)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from functools import cache
 from typing import Any
 
@@ -136,9 +136,11 @@ def numbers_in(column: Sequence[Any] | NDArray[Any]) -> NDArray[np.float64] | No
 
 
 def number_in(cell: Any) -> float:
-    """Return the number in a cell, 1 or 0 for true or false; NaN if there is none."""
+    """Return the number in a cell, 1 or 0 for true or false, days for a duration; NaN if there is none."""
     if is_empty(cell):
         return np.nan
+    if isinstance(cell, timedelta):
+        return cell.total_seconds() / DAY
     try:
         return float(cell)
     except (TypeError, ValueError, OverflowError):

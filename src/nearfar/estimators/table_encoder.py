@@ -514,10 +514,25 @@ def columns_of(X: Any, least: int = 1) -> dict[str, NDArray[Any]]:
         return dict(X.with_cells().columns)
     if isinstance(X, Mapping) and not issparse(X):  # a dok_array is a mapping
         return {str(name): as_cells(column) for name, column in X.items()}
+    if hasattr(X, "collect_schema") and hasattr(X, "collect"):
+        raise TypeError("TableEncoder: X must be in memory; got a LazyFrame; pass X.collect()")
     if hasattr(X, "columns"):
-        return {str(name): as_cells(X[name]) for name in X.columns}
+        return columns_of_frame(X)
     rows = check_array(X, dtype=None, ensure_all_finite=False, ensure_min_samples=least, estimator="TableEncoder")
     return {f"x{k}": rows[:, k].astype(object) for k in range(rows.shape[1])}
+
+
+def columns_of_frame(X: Any) -> dict[str, NDArray[Any]]:
+    """Return the columns of a data frame by their names; periods of time are the day on which they begin."""
+    counts = Counter(map(str, X.columns))
+    twice = [name for name, count in counts.items() if count > 1]
+    if twice:
+        raise ValueError(f"TableEncoder: X has two columns of the name {quoted(twice[0])}; rename one of them")
+    columns = {str(name): X[name] for name in X.columns}
+    for name, column in columns.items():
+        if str(getattr(column, "dtype", "")).startswith("period["):
+            columns[name] = column.dt.to_timestamp()
+    return {name: as_cells(column) for name, column in columns.items()}
 
 
 def are_scalars(cells: Iterable[Any]) -> bool:
