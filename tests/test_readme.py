@@ -17,14 +17,23 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 RUN_AS_NOTEBOOKS = ("first", "own_loop")
 RUN_ELSEWHERE = (*RUN_AS_NOTEBOOKS, "interchange")  # tests/test_interchange.py makes what the latter reads
 WIDEST = 106  # characters of code that a page shows beside its menu
-# Run before a block that trains: networks of images have a tenth of their operations, and there are fewer glyphs. Both
-# take the most time, and no score of these blocks is asked for.
+# Run before a block that trains or draws glyphs: networks of images have a tenth of their operations, there are 52
+# glyphs six times, and 400 digits if the block counts none. These take the most time, and nobody asks for scores here.
 SMALLER = """
-from nearfar.data.synthetic.glyphs import read_glyphs
-from nearfar.deep.networks.conv4 import Conv4
+def be_small(few_digits):
+    import sklearn.datasets
+    from nearfar.data.synthetic import glyphs
+    from nearfar.deep.networks.conv4 import Conv4
 
-Conv4.__init__.__defaults__ = (1, 8)  # channels, width
-read_glyphs.__kwdefaults__["per_class"] = 6
+    Conv4.__init__.__defaults__ = (1, 8)  # channels, width
+    glyphs.read_glyphs.__kwdefaults__["per_class"] = 6
+    glyphs.RANGES = ((0x41, 0x5A), (0x61, 0x7A))
+    if few_digits:
+        digits = sklearn.datasets.load_digits()
+        digits.images, digits.target = digits.images[:400], digits.target[:400]
+        sklearn.datasets.load_digits = lambda: digits
+
+be_small({few_digits})
 """
 BLOCKS = [
     pytest.param(block, id=f"{page.stem}-{number}")
@@ -39,7 +48,8 @@ BLOCKS = [
 @pytest.mark.slow  # a process for each block
 @pytest.mark.parametrize("block", BLOCKS[1:])  # the first one prints the scores of its comments, see below
 def test_python_of_the_pages_runs(block, tmp_path):
-    code = SMALLER + block if "nearfar.train" in block else block
+    smaller = SMALLER.format(few_digits="load_digits" not in block)
+    code = smaller + block if "nearfar.train" in block or "glyphs" in block else block
     ended = forking.run("-c", code, cwd=tmp_path)
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
