@@ -31,10 +31,10 @@ def plain_embeddings(folder, items):
 
 
 @pytest.fixture(scope="module")
-def whitened(tmp_path_factory):
+def whitened(tmp_path_factory, few_digits):
     folder = tmp_path_factory.mktemp("metric") / "run"
     config = TrainConfig.of(
-        data="digits",
+        data=few_digits,
         trunk="mlp(width=16, depth=1)",
         embedding_dim=8,
         batch_size=24,
@@ -48,8 +48,8 @@ def whitened(tmp_path_factory):
     return folder
 
 
-def test_a_run_whitens_by_its_training_items(whitened):
-    task = open_task("digits", validation=0.4, seed=0)
+def test_a_run_whitens_by_its_training_items(whitened, few_digits):
+    task = open_task(few_digits, validation=0.4, seed=0)
     assert names_in(whitened) >= NAMES
     rows = plain_embeddings(whitened, task.train)
     learner = nearfar.DiscriminantWhitening(normalize=True).fit(rows.astype(np.float64), task.train.labels)
@@ -58,9 +58,9 @@ def test_a_run_whitens_by_its_training_items(whitened):
     assert not names_in(whitened, "last") & NAMES
 
 
-def test_its_scores_are_told_beside_those_without_it(whitened):
+def test_its_scores_are_told_beside_those_without_it(whitened, few_digits):
     result = evaluate_run(whitened, clustering=False)
-    task = open_task("digits", validation=0.4, seed=0)
+    task = open_task(few_digits, validation=0.4, seed=0)
     with np.load(whitened / "test.npz") as arrays:
         assert_allclose(arrays["embeddings"], embed_run(whitened, task.test), atol=1e-5)
     plain = nearfar.evaluation.evaluate(plain_embeddings(whitened, task.test), task.test.labels, clustering=False)
@@ -71,13 +71,13 @@ def test_its_scores_are_told_beside_those_without_it(whitened):
     assert content["without_metric"]["map_at_r"] == result.without_metric.map_at_r
 
 
-def test_it_is_exported(whitened, tmp_path):
+def test_it_is_exported(whitened, few_digits, tmp_path):
     ort = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
     from nearfar.models.export import export_run
 
     export_run(whitened, tmp_path / "run.onnx")
-    test = open_task("digits", validation=0.4, seed=0).test
+    test = open_task(few_digits, validation=0.4, seed=0).test
     session = ort.InferenceSession(tmp_path / "run.onnx", providers=["CPUExecutionProvider"])
     found = session.run(None, {"images": test.array[:9]})[0]
     expected = embed_run(whitened, test)[:9]
@@ -144,9 +144,9 @@ def test_without_it_a_checkpoint_holds_what_it_held(small, tmp_path):
     assert small().digest == small(metric="none").digest != small(metric="auto").digest
 
 
-def test_a_frozen_trunk_is_embedded_from_its_features(small, tmp_path):
+def test_a_frozen_trunk_is_embedded_from_its_features(small, few_digits, tmp_path):
     train(small(freeze_trunk=True, metric="whitening"), tmp_path / "run", progress=False)
-    task = open_task("digits", validation=0.15, seed=0)
+    task = open_task(few_digits, validation=0.15, seed=0)
     rows = plain_embeddings(tmp_path / "run", task.train)
     learner = nearfar.DiscriminantWhitening(normalize=True).fit(rows.astype(np.float64), task.train.labels)
     expected = learner.transform(plain_embeddings(tmp_path / "run", task.test).astype(np.float64))
