@@ -275,11 +275,16 @@ ONE_CHANGE = {
     "about": lambda store: store.change(about={"made": "anew"}),
     "first": lambda store: store.add(records(["new"], {"size": [5.0]}, labels=["y"]), about={"made": "anew"}),
 }
-KINDS_OF_CHANGE = [pytest.param(name, marks=pytest.mark.slow) if name == "first" else name for name in ONE_CHANGE]
+FAILURES = [  # each change in each storage, half of them after their write was done; in a file, both
+    pytest.param(*getattr(kind, "values", [kind]), change, after, marks=getattr(kind, "marks", []))
+    for place, kind in enumerate(KINDS)
+    for number, change in enumerate(ONE_CHANGE)
+    for after in (False, True)
+    if place == 0 or after == bool((place + number) % 2)
+]
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("change", KINDS_OF_CHANGE)
+@pytest.mark.parametrize(("uri", "change", "after"), FAILURES, indirect=["uri"])
 def test_a_change_is_made_wholly_or_not_at_all_whatever_write_fails(uri, monkeypatch, change, after):
     """The write that fails is each of them, and then also all that follow, as on a full disk."""
     make = ONE_CHANGE[change]
