@@ -316,9 +316,9 @@ def test_a_missing_folder_is_said_before_the_network_is_loaded(tmp_path, monkeyp
 
 
 @pytest.mark.slow
-def test_what_onnx_lacks_is_named_in_one_line(tmp_path, capsys, monkeypatch):
+def test_what_onnx_lacks_is_named_in_one_line(few_digits, tmp_path, capsys, monkeypatch):
     settings = {"trunk": "spd", "image_size": 28, "steps": 1, "epochs": 1, "device": "cpu", "keep": "trained"}
-    train(TrainConfig.of(data="digits", **settings), tmp_path / "run", progress=False)
+    train(TrainConfig.of(data=few_digits, **settings), tmp_path / "run", progress=False)
     code, _, err = run(capsys, monkeypatch, "export", tmp_path / "run", "-o", tmp_path / "x.onnx")
     assert (code, err.count("\n")) == (2, 1)
     assert "a part that ONNX cannot express: No ONNX function found for <OpOverload(op='aten.linalg_matrix_exp'" in err
@@ -327,9 +327,9 @@ def test_what_onnx_lacks_is_named_in_one_line(tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_metric_after_a_network_is_exported_with_it(tmp_path):
+def test_the_metric_after_a_network_is_exported_with_it(few_digits, tmp_path):
     """One file has the trunk, the embedding layer, the whitening and the scaling of pixels."""
-    how = {"data": "digits", "objective": "TripletLoss()", "image_size": 28, "steps": 3, "epochs": 1}
+    how = {"data": few_digits, "objective": "TripletLoss()", "image_size": 28, "steps": 3, "epochs": 1}
     train(TrainConfig.of(**how, metric="whitening"), tmp_path / "run", progress=False)
     export.export_run(tmp_path / "run", tmp_path / "run.onnx")
     images = rng.integers(0, 256, (5, 28, 28, 1), dtype=np.uint8)
