@@ -17,7 +17,7 @@ WITH_VISION := tests/deep/test_folding.py tests/deep/test_foreign_trunks.py test
 export OMP_NUM_THREADS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-fast test-method test-haswell test-rest test-vision test-gpu gpu-check test-matrix static lint types check format bench bench-quick zoo atlas docs generate changelog dist clean
+.PHONY: help venv demo test test-fast test-method test-haswell test-vision test-gpu gpu-check test-matrix static lint types check format bench bench-quick zoo atlas docs generate changelog dist clean
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -45,10 +45,6 @@ test-method: venv ## run the tests of one method, and those of the lists that na
 
 test-haswell: venv ## run the numerical tests with the kernels of processors without AVX-512, and with warnings as errors
 	OPENBLAS_CORETYPE=Haswell $(PYTEST) -q $(WARNINGS) $(NUMERICAL)
-
-# the laws of every learner are among them: tests/test_learners.py runs with the kernels of this processor
-test-rest: venv ## run every test but those of test-haswell, and list those that took the most processor time
-	$(PYTEST) --costs 20 $(NUMERICAL:%=--ignore=%)
 
 # torchvision demands a torch of its own; without its dependencies it goes beside the one that is installed
 test-vision: venv ## run the tests that need timm, torchvision and peft, which the environment leaves out
