@@ -313,9 +313,10 @@ def _numbers(
 
 def _labels(name: str, labels: AnyLabels, n: int, device: torch.device) -> Labels:
     if isinstance(labels, LabelSets):
-        y: Labels = LabelSets(_numbers(name, labels.hot, device), labels.overlap)
-        if y.hot.ndim != 2:
-            raise ValueError(f"{name}: LabelSets need a (n, C) matrix, got shape {tuple(y.hot.shape)}")
+        hot = _numbers(name, labels.hot, device)
+        if hot.ndim != 2:
+            raise ValueError(f"{name}: LabelSets need a (n, C) matrix, got shape {tuple(hot.shape)}")
+        y: Labels = LabelSets(hot, labels.overlap)
         number = labeled(y)
     else:
         y = _numbers(name, labels, device)
