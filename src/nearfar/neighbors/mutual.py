@@ -96,7 +96,7 @@ class ProposedGroups(NamedTuple):
         return self.silhouette < self.by_chance + CLEARER
 
 
-class Tried(NamedTuple):
+class JudgedGroups(NamedTuple):
     """Groups of n distinct rows at the best of several limits.
 
     Attributes
@@ -162,7 +162,7 @@ def propose_groups(
     if len(x) == 1:
         return ProposedGroups(by_size(place), within or 0.0)
     most = most or len(given)
-    best = tried(x, copies, within, most, distance)
+    best = judged_groups(x, copies, within, most, distance)
     numbers = by_size(best.group[place])
     if within is not None or len(x) < FEWEST_JUDGED:
         return ProposedGroups(numbers, best.within)
@@ -171,7 +171,7 @@ def propose_groups(
     return ProposedGroups(numbers, best.within, best.silhouette, by_chance, duplicates)
 
 
-def tried(x: AnyArray, copies: Ints, within: float | None, most: int, distance: str) -> Tried:
+def judged_groups(x: AnyArray, copies: Ints, within: float | None, most: int, distance: str) -> JudgedGroups:
     """Return the groups of two or more distinct rows (n, d) within a limit, or within the best of several."""
     distances, near = nearest(x, x, min(RANKS[-1], len(x) - 1), distance=distance, exclude_self=True)
     pairs = linked_pairs(near[:, :MUTUAL])
@@ -183,11 +183,11 @@ def tried(x: AnyArray, copies: Ints, within: float | None, most: int, distance: 
     limits = [*limits, *farther]
     found = [merged(points, copies, pairs, squared(limit, distance), most) for limit in limits]
     if len(found) == 1:
-        return Tried(found[0], limits[0], np.nan, duplicates=False)
+        return JudgedGroups(found[0], limits[0], np.nan, duplicates=False)
     scores = np.array([mean_silhouette(points, copies, group) for group in found])
     best = clearest(scores, len(farther))
     duplicates = have_duplicates(distances[:, :FIFTH], near[:, 0], distance)
-    return Tried(found[best], limits[best], float(scores[best]), duplicates)
+    return JudgedGroups(found[best], limits[best], float(scores[best]), duplicates)
 
 
 def silhouette_by_chance(x: AnyArray, most: int, distance: str) -> float:
@@ -201,7 +201,7 @@ def silhouette_by_chance(x: AnyArray, most: int, distance: str) -> float:
     for _ in range(RANDOM_ROWS // n):
         # sums of rows times independent normal numbers are normal, with the covariance of the rows
         drawn = rng.normal(size=(n, n)) @ (some - mean) / np.sqrt(n) + mean
-        scores.append(tried(drawn, np.ones(n, dtype=np.intp), None, most, distance).silhouette)
+        scores.append(judged_groups(drawn, np.ones(n, dtype=np.intp), None, most, distance).silhouette)
     return float(np.mean(scores))
 
 

@@ -111,9 +111,7 @@ class PotentialFieldLoss(SetTerm):
         y = batch.class_numbers("PotentialFieldLoss", self.num_classes)
         # samples and proxies are charges alike, and each is also an anchor
         points = torch.cat([batch.x, self.proxies.to(batch.x.dtype)])
-        of_proxies = (
-            torch.arange(len(self.proxies), device=y.device) % self.num_classes
-        )  # the first of all classes first
+        of_proxies = torch.arange(len(self.proxies), device=y.device) % self.num_classes  # one of each class in turn
         labels = torch.cat([y, of_proxies])
         comparison = Comparison(
             x=points,
