@@ -964,8 +964,9 @@ def test_columns_that_are_hardly_a_part_of_embeddings_are_told(capsys, monkeypat
 
 
 def test_a_table_of_images_alone_is_not_scored(capsys, monkeypatch, tmp_path):
-    pytest.importorskip("PIL.Image").new("L", (4, 4)).save(tmp_path / "a.png")
-    (tmp_path / "images.csv").write_text("path,label\na.png,a\na.png,b\n")
+    for name in ("a.png", "b.png"):
+        pytest.importorskip("PIL.Image").new("L", (4, 4)).save(tmp_path / name)
+    (tmp_path / "images.csv").write_text("path,label\na.png,a\nb.png,b\n")
     for words in (["evaluate"], ["index", "-o", tmp_path / "a.index"]):
         code, _, err = run(capsys, monkeypatch, words[0], tmp_path / "images.csv", *words[1:])
         assert code == 2
