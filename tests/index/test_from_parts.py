@@ -6,7 +6,7 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from nearfar import RCA, index
-from nearfar.index import building, from_parts
+from nearfar.index import blob_file, building, from_parts
 from nearfar.models.embedded import embed_to
 from nearfar.models.embedding_in_parts import embed_in_parts
 
@@ -45,6 +45,17 @@ def test_an_index_of_a_folder_is_that_of_a_file(home, tmp_path, monkeypatch, blo
     same = index.build(home / "file.npz", None, tmp_path / "b.index", **how)
     assert line.replace("a.index", "b.index") == same
     assert all_of(tmp_path / "a.index") == all_of(tmp_path / "b.index")
+
+
+def test_an_index_of_a_folder_is_larger_than_one_blob_may_be(tmp_path, monkeypatch):
+    rows = np.random.default_rng(0).normal(size=(4000, 64))
+    np.savez(tmp_path / "rows.npz", X=rows, y=np.arange(4000) % 5)
+    RCA().fit(rows, np.arange(4000) % 5).save(tmp_path / "rca.safetensors")
+    embed_in_parts(tmp_path / "rca.safetensors", str(tmp_path / "rows.npz"), tmp_path / "parts", part_size=1000)
+    monkeypatch.setattr(from_parts, "ITEMS_READ", 1000)
+    monkeypatch.setattr(blob_file, "LARGEST_BLOB", 600_000)
+    index.build(tmp_path / "parts", None, tmp_path / "a.index")
+    assert index.open(tmp_path / "a.index").count() == 4000
 
 
 def test_items_of_a_folder_are_added_to_an_index(home, tmp_path):

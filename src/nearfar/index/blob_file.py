@@ -14,6 +14,7 @@ import errno
 import os
 import sqlite3
 import struct
+import sys
 from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -69,7 +70,13 @@ def parsing() -> Iterator[None]:
 
 
 class Blobs:
-    """The blobs of an open file, within one transaction."""
+    """The blobs of an open file, within one transaction.
+
+    Attributes
+    ----------
+    size : int
+        Bytes of the file when the transaction began, which bound what it may hold.
+    """
 
     def __init__(self, connection: sqlite3.Connection, size: int) -> None:
         self._connection = connection
@@ -280,7 +287,7 @@ def making(path: Path) -> Iterator[Blobs]:
             connection.execute("PRAGMA synchronous=OFF")  # `atomic_path` writes it to the disk in the end
             connection.execute("BEGIN")
             connection.execute(TABLE)
-            yield Blobs(connection, LARGEST_BLOB)
+            yield Blobs(connection, sys.maxsize)  # it grows, and nobody else has written to it
             connection.execute("COMMIT")
         with suppress(FileNotFoundError):  # the journal of another file, which would be applied to this one
             Path(f"{os.path.abspath(path)}-journal").unlink()
