@@ -81,8 +81,8 @@ def export_run(
     which : {"best", "last", "trained"}
         Checkpoint to use.
     int8 : bool
-        Store the weights with 8 bits and quantize activations dynamically, which makes the file a quarter of the size.
-        Embeddings then differ slightly from those of the network.
+        Store the weights in 8 bits, which makes the file about a quarter of the size. All computations stay float32,
+        and embeddings differ slightly from those of the network.
     trust : str or collection of str
         Modules of your own that the settings of the run may name; their code is run.
 
@@ -398,7 +398,9 @@ def export_learner(learner: Mahalanobis, out: str | os.PathLike[str]) -> None:
     rows = helper.make_tensor_value_info("rows", TensorProto.FLOAT, ["batch", d])
     embeddings = helper.make_tensor_value_info("embeddings", TensorProto.FLOAT, ["batch", k])
     weights = numpy_helper.from_array(np.ascontiguousarray(L.T, dtype=np.float32), "components")
-    steps, constants, last = [], [weights], "rows"
+    steps = []
+    constants = [weights]
+    last = "rows"
     if getattr(learner, "normalize", False):
         steps.append(helper.make_node("LpNormalization", [last], ["unit"], axis=1, p=2))
         last = "unit"
