@@ -327,9 +327,8 @@ class Reciprocal(RankedByValues):
         self.farthest = _farthest(self.work, distance)
         descriptions = _descriptions(rows, neighbors, self.farthest, k1, distance)
         self.descriptions = _averaged(descriptions, neighbors[:, :k2])
-        self.columns = self.descriptions[
-            first_item:
-        ].T.tocsr()  # (n + m, m): which items have each row in their description
+        # (n + m, m): which items have each row in their description
+        self.columns = self.descriptions[first_item:].T.tocsr()
         widest = int(np.diff(self.columns.indptr).max())
         described = int(np.diff(self.descriptions.indptr).max())
         self.row_bytes = 48 * described * widest + 32 * len(self.items)

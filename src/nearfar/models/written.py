@@ -61,9 +61,10 @@ def write_embeddings(
         labels = _labels(items)
         header = ["name"] if labels is None else ["name", "label"]
         columns = [items.names] if labels is None else [items.names, labels]
-        write_table(names_beside(path), header, list(zip(*columns, strict=True)))
         with atomic_write(path) as file:
             write_flat(file, rows, distance)
+            file.flush()  # a full disk fails here, before the names of an earlier file are replaced
+            write_table(names_beside(path), header, list(zip(*columns, strict=True)))
     else:
         raise ValueError(f"out: {path}: expected a file that ends in {', '.join(FILES[:-1])} or {FILES[-1]}")
 
@@ -114,15 +115,14 @@ def _write_parquet(path: Path, items: Dataset, rows: AnyArray, distance: str) ->
     from pyarrow import parquet
 
     singles = np.ascontiguousarray(rows, dtype=np.float32)
-    n, d = singles.shape
     labels = _labels(items)
     columns = {"name": pa.array(list(items.names))}
     if labels is not None:
         columns["labels" if items.has_label_sets else "label"] = pa.array(labels)
     if items.groups is not None:
         columns["group"] = pa.array(items.groups.tolist())
-    lists = pa.ListArray.from_arrays(pa.array(np.arange(0, n * d + 1, d, dtype=np.int32)), pa.array(singles.ravel()))
-    columns["embedding"] = lists
+    # lists of any length have offsets of 32 bits, too few for three million embeddings of 768 dimensions
+    columns["embedding"] = pa.FixedSizeListArray.from_arrays(pa.array(singles.ravel()), singles.shape[1])
     table = pa.table(columns).replace_schema_metadata({DISTANCE: distance.encode()})
     with atomic_write(path) as file:
         parquet.write_table(table, file)
