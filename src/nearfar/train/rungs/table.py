@@ -223,10 +223,9 @@ def last_worthwhile_rung(rungs: Sequence[Rung]) -> str:
 
     The mean difference is taken on the splits that both rungs have. For a layer or a last stage that is trained, it
     must be larger than the half-width of its 95% interval. A rung that trains nothing costs nothing, so that one
-    standard error is enough. A closed form is what other classes have preferred to the features as they are, and
-    follows them unless it is worse by one standard error that is corrected for the overlap. All weights must be better
-    by such an error: as in the choice at the end of a training, which the ladder of few photos replaces, but on several
-    splits.
+    standard error is enough. So it is for all weights, which are tried for a few batches, and gain more in the many of
+    the training that follows. A closed form is what other classes have preferred to the features as they are, and
+    follows them unless it is worse by one standard error that is corrected for the overlap.
 
     The others are those of random splits of these classes, and are not corrected for their overlap: for a few classes,
     a corrected interval is so wide that hardly any rung is ever chosen.
@@ -236,12 +235,9 @@ def last_worthwhile_rung(rungs: Sequence[Rung]) -> str:
         gains = differences(rung, best)
         mean, half = mean_and_half(gains)
         error = float(np.std(gains, ddof=1) / np.sqrt(len(gains))) if len(gains) > 1 else 0.0
-        corrected = error * float(np.sqrt(1.0 + len(gains) * HELD_OUT_CLASSES / (1.0 - HELD_OUT_CLASSES)))
         if rung.name == "whitened" and best is before:
-            needed = -corrected
-        elif rung.name == "full":
-            needed = corrected
-        elif rung.name in UNTRAINED or len(gains) == 1:
+            needed = -error * float(np.sqrt(1.0 + len(gains) * HELD_OUT_CLASSES / (1.0 - HELD_OUT_CLASSES)))
+        elif rung.name in (*UNTRAINED, "full") or len(gains) == 1:
             needed = error
         else:
             needed = half
