@@ -29,8 +29,12 @@ def make(average=(0.7, 2.0), loss=RAW, alpha=1.0, **settings):
     """A term that has seen a window of steps."""
     torch.manual_seed(0)
     term = HDMLLoss(CLASSES, DIM, loss=loss, alpha=alpha, **settings).double()
-    term.average = torch.tensor(average, dtype=torch.float64)
+    term.weights = weights_of(average, term)
     return term
+
+
+def weights_of(average, term):
+    return (-torch.tensor([term.alpha, term.beta]).double() / torch.as_tensor(average)).exp()
 
 
 def gradients(value, **inputs):
@@ -147,9 +151,9 @@ def test_averages_are_means_over_windows():
     for step in range(7):
         if step % 3 == 0 and step:
             expected = torch.tensor([sum(metric[-3:]), sum(generator[-3:])], dtype=torch.float64) / 3
-            torch.testing.assert_close(term.average, expected)
+            torch.testing.assert_close(term.weights, weights_of(expected, term))
         elif step < 3:
-            assert term.average.isinf().all()
+            assert (term.weights == 1).all()
         term(x * (1 + step), y)
         metric.append(term.stats_["metric"])
         generator.append(term.stats_["generator"])
@@ -165,7 +169,7 @@ def test_validation_moves_no_average():
     torch.testing.assert_close(dict(term.state_dict()), before)
     term.train()
     term(x, y)
-    assert not torch.equal(term.average, before["average"])
+    assert not torch.equal(term.weights, before["weights"])
 
 
 def test_resumes_bit_for_bit_within_a_window():

@@ -1,5 +1,8 @@
 """What training loops of others do around an objective: other modes of PyTorch, weights that learn, foreign parts."""
 
+import pickle
+from copy import deepcopy
+
 import numpy as np
 import pytest
 
@@ -22,7 +25,7 @@ def test_training_goes_on_after_a_call_in_inference_mode():
         with torch.inference_mode():
             value = term(x.clone(), y.clone(), pooled=pooled.clone())
         assert not value.requires_grad
-        kept = {name: held for name, held in term.named_buffers() if held.is_inference()}
+        kept = {name: held for name, held in term.state_dict().items() if held.is_inference()}
         assert not kept, f"{term}: {list(kept)} cannot be differentiated later"
         for _ in range(2):
             term(x, y, pooled=pooled).backward()
@@ -102,13 +105,69 @@ def test_wrong_numbers_and_sets_name_what_to_do():
         nearfar.ArcFaceLoss(3, 4).get_logits(X.long())
 
 
-def test_a_memory_of_proxies_can_be_averaged_before_its_first_batch():
-    for loss in (nearfar.ArcFaceLoss(3, 4), nearfar.ProxyNCALoss(3, 4, proxies="class_mean")):
-        memory = nearfar.CrossBatchMemory(loss, size=20)
-        average = torch.optim.swa_utils.AveragedModel(memory)
-        memory(X, [0, 1, 2, 0, 1, 2])
-        average.update_parameters(memory)
-        torch.testing.assert_close(average.module.features, memory.features)
+def test_a_call_that_is_wrapped_in_autocast_is_computed_in_full_precision():
+    """As `Accelerator.prepare` wraps it with mixed_precision="bf16"."""
+    x, y, _ = batch(12, dtype=torch.float32)
+    for term in (nearfar.TripletLoss(), nearfar.ArcFaceLoss(CLASSES, DIM) + nearfar.JRS(layers=("class",))):
+        value = term(x, y)
+        term.forward = torch.autocast("cpu", torch.bfloat16)(term.forward)
+        torch.testing.assert_close(term(x, y), value, rtol=0, atol=0)
+
+
+def test_averages_of_weights_are_finite():
+    """Also for an average that is made before the first batch, from which a memory takes the width of its features."""
+    x, y, pooled = batch(24, dtype=torch.float32)
+    lazy = nearfar.CrossBatchMemory(nearfar.TripletLoss(), size=50)
+    means = [nearfar.ProxyNCALoss(CLASSES, DIM, proxies="class_mean"), nearfar.HDMLLoss(CLASSES, DIM, window=2)]
+    with_buffers = [term for term in (make(method).float() for method in TERMS) if list(term.buffers())]
+    for term in [*with_buffers, *means, PROXY_MEMORY, lazy]:
+        model = nn.ModuleDict({"network": nn.Linear(DIM, DIM), "objective": term})
+        averages = [torch.optim.swa_utils.AveragedModel(model, use_buffers=also) for also in (False, True)]
+        for _ in range(3):
+            term(model["network"](x), y, pooled=pooled)
+            for average in averages:
+                average.update_parameters(model)
+        for average in averages:
+            for name, value in average.module.state_dict().items():
+                assert value.isfinite().all(), (term, name)
+            assert average.module["objective"](x, y, pooled=pooled).isfinite(), term
+
+
+def test_what_is_remembered_is_saved_but_is_not_mixed():
+    x, y, _ = batch(12, dtype=torch.float32)
+    memory, labels = nearfar.CrossBatchMemory(nearfar.TripletLoss(), size=50), y
+    empty = memory.state_dict()
+    assert not list(memory.buffers())
+    for _ in range(2):
+        memory(x, labels)
+    ways = {
+        "copy": deepcopy,
+        "pickle": lambda term: pickle.loads(pickle.dumps(term)),
+        "half": lambda term: deepcopy(term).half(),
+        "double": lambda term: deepcopy(term).double().float(),
+        "state": lambda term: loaded(term, None),
+        "state of known width": lambda term: loaded(term, DIM),
+        "state on meta": lambda term: loaded(term, DIM, device="meta", assign=True),
+    }
+    later = 2 * x
+    copies = {name: way(memory) for name, way in ways.items()}
+    value = memory(later, labels)
+    for name, again in copies.items():
+        assert again.features.dtype == torch.float32, name
+        torch.testing.assert_close(again(later, labels), value, msg=name)
+    memory.load_state_dict(empty)  # as before the first batch
+    torch.testing.assert_close(memory(x, labels), memory.loss(x, labels))
+    with pytest.raises(RuntimeError, match=r"features: the memory has shape \(50, 5\), got \(50, 4\)"):
+        memory.load_state_dict({**memory.state_dict(), "features": torch.zeros(50, 4)})
+    with pytest.raises(RuntimeError, match=r"Missing key.*position"):
+        memory.load_state_dict({name: part for name, part in memory.state_dict().items() if name != "position"})
+
+
+def loaded(memory, width, device="cpu", **settings):
+    with torch.device(device):
+        again = nearfar.CrossBatchMemory(nearfar.TripletLoss(), size=50, embedding_dim=width)
+    again.load_state_dict(memory.state_dict(), **settings)
+    return again
 
 
 def test_objectives_of_the_device_meta_take_a_state():

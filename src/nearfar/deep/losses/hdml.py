@@ -106,7 +106,7 @@ class HDMLLoss(BorrowsLayer, Term):
     size, change `alpha` in proportion. Negatives are moved before the loss normalizes the embeddings.
     """
 
-    average: Tensor
+    weights: Tensor
     sums: Tensor
     steps: Tensor
 
@@ -152,7 +152,8 @@ class HDMLLoss(BorrowsLayer, Term):
         hidden = max(embedding_dim, width // 2)
         self.generator = nn.Sequential(nn.Linear(embedding_dim, hidden), nn.ReLU(), nn.Linear(hidden, width))
         self.classifier = nn.Linear(width, num_classes)
-        self.register_buffer("average", torch.full((2,), torch.inf))  # J_avg and J_gen_avg
+        # exp(-alpha / J_avg) and exp(-beta / J_gen_avg), finite before the first window, too, and if J_avg = 0
+        self.register_buffer("weights", torch.ones(2))
         self.register_buffer("sums", torch.zeros(2))  # of J_m and J_gen in the current window
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))  # of the current window
         self._last: tuple[Tensor, ...] | None = None
@@ -172,11 +173,8 @@ class HDMLLoss(BorrowsLayer, Term):
         n = z[negative]
 
         # the metric: G is held, and gradients go through it to the embeddings
-        J_avg, J_gen_avg = self.average.to(z.dtype)
-        # exp(-alpha / J_avg): at first, J_avg is infinite, and n stays where it is
-        share_kept = (-self.alpha / J_avg).exp()
-        # w = 1 at first: only real triplets train the metric until the generator is good
-        w = (-self.beta / J_gen_avg).exp()
+        # both are 1 at first: n stays where it is, and only real triplets train the metric until the generator is good
+        share_kept, w = self.weights.to(z.dtype)
         m = harder(a, p, n, share_kept)  # (t, d)
         made = through(self.generator, torch.cat([a, p, m]), held=True)
         J_m = triplet_value(self.loss, a, p, n, keep)
@@ -240,7 +238,9 @@ class HDMLLoss(BorrowsLayer, Term):
         steps = self.steps + 1
         # `where`, not `if`: a step must not wait for a number of the GPU
         full = steps >= self.window
-        self.average = torch.where(full, sums / steps, self.average)
+        J_avg, J_gen_avg = sums / steps
+        weights = torch.stack([-self.alpha / J_avg, -self.beta / J_gen_avg]).exp()
+        self.weights = torch.where(full, weights, self.weights)
         self.sums = torch.where(full, 0.0, sums)
         self.steps = torch.where(full, 0, steps)
 

@@ -8,7 +8,7 @@ With a proxy loss, the embeddings in the memory are further anchors, which are c
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,7 +17,13 @@ from .. import distributed
 from ..objective.batch import Batch
 from ..objective.relations import UNKNOWN
 from ..objective.terms import AnchorLoss, Term
+from ..precision import kept
 from ..proxies.class_proxies import ClassProxyLoss
+
+Self = TypeVar("Self", bound="CrossBatchMemory")
+REMEMBERED = ("features", "classes", "ids", "position", "steps")
+"""What a memory saves in its state. These are no buffers, which an average of weights would mix with those of earlier
+steps, and the width of the features may be known from the first batch only."""
 
 
 def cross_batch(memory: Tensor, new: Tensor, position: Tensor) -> Tensor:
@@ -69,6 +75,9 @@ class CrossBatchMemory(Term):
     a training run does, an earlier embedding of the same sample is neither similar nor dissimilar to it. All processes
     store the global batch, in training mode only.
 
+    What is remembered is saved by ``state_dict()``, but is not among ``buffers()``: an average of weights does not mix
+    it, and DistributedDataParallel does not send it. Every process loads the state.
+
     Examples
     --------
     >>> from nearfar import ContrastiveLoss
@@ -99,11 +108,11 @@ class CrossBatchMemory(Term):
         self.size = size
         self.weight = weight
         self.start = start
-        self.register_buffer("features", torch.zeros(size, embedding_dim or 0))
-        self.register_buffer("classes", torch.full((size,), UNKNOWN))
-        self.register_buffer("ids", torch.full((size,), UNKNOWN))
-        self.register_buffer("position", torch.tensor(0))
-        self.register_buffer("steps", torch.tensor(0))
+        self.features = torch.zeros(size, embedding_dim or 0)
+        self.classes = torch.full((size,), UNKNOWN)
+        self.ids = torch.full((size,), UNKNOWN)
+        self.position = torch.tensor(0)
+        self.steps = torch.tensor(0)
 
     def publish(self, batch: Batch) -> Batch:
         return self.loss.publish(batch)
@@ -137,7 +146,11 @@ class CrossBatchMemory(Term):
         return value + self.weight * in_use * remembered
 
     def _fit(self, batch: Batch) -> None:
+        """Bring the memory to the device of a batch, and give it the width of its embeddings, or raise."""
         dim = batch.x.shape[1]
+        if self.features.device != batch.x.device:  # such as after `fully_shard`, which moves parameters and buffers
+            for name in REMEMBERED:
+                setattr(self, name, getattr(self, name).to(batch.x.device))
         if not self.features.shape[1]:
             self.features = batch.x.new_zeros(self.size, dim)
         if self.features.shape[1] != dim:
@@ -180,12 +193,53 @@ class CrossBatchMemory(Term):
             return float("nan")
         return float((embeddings[sample] - self.features[place].to(embeddings)).square().sum(1).mean())
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        saved = state_dict.get(prefix + "features")
-        if saved is not None and not self.features.shape[1]:
-            dtype = torch.promote_types(saved.dtype, torch.float32)
-            self.features = self.features.new_zeros(self.size, saved.shape[1], dtype=dtype)
-        super()._load_from_state_dict(state_dict, prefix, *args)
+    def _apply(self: Self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)
+        for name in REMEMBERED:
+            old = getattr(self, name)
+            now = fn(old)
+            dtype = kept(old.dtype, now.dtype)
+            if now.dtype != dtype:
+                now = old.to(now.device, dtype)  # as in `PreciseBuffers`
+            setattr(self, name, now)
+        return self
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        for name in REMEMBERED:
+            destination[prefix + name] = getattr(self, name).detach()
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
+        assign = local_metadata.get("assign_to_params_buffers", False)
+        for name in REMEMBERED:
+            key = prefix + name
+            if key not in state_dict:
+                missing_keys.append(key)
+                continue
+            if key in unexpected_keys:
+                unexpected_keys.remove(key)
+            saved = state_dict[key].detach()
+            own = getattr(self, name)
+            # without a batch, features have no columns yet
+            any_width = saved.shape[:1] == own.shape[:1] and not (saved.numel() and own.numel())
+            if saved.shape != own.shape and not any_width:
+                error_msgs.append(f"{key}: the memory has shape {tuple(own.shape)}, got {tuple(saved.shape)}")
+                continue
+            dtype = kept(own.dtype, saved.dtype) if assign or any_width else own.dtype
+            device = saved.device if assign else own.device
+            setattr(self, name, saved.to(device, dtype, copy=not assign))
 
     @property
     def stats_(self) -> dict[str, float]:

@@ -119,7 +119,9 @@ class Term(PreciseBuffers):
             batch = global_batch(embeddings, labels, ref, ref_labels, pooled, ids, ref_replicated=ref_replicated)
             return self._whole(batch)
         with scope:
-            return self.forward(
+            # not `self.forward`, which accelerate replaces by a function that turns autocast on again
+            return Term.forward(
+                self,
                 embeddings,
                 labels,
                 ref=ref,
