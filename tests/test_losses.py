@@ -832,10 +832,23 @@ def test_terms_that_do_not_compile_whole_are_in_the_documentation():
 
 
 @pytest.mark.slow
-def test_sums_and_memories_compile_whole():
+def test_sums_and_memories_compile_whole_and_once_for_batches_of_any_size():
     check_compiled(lambda: nearfar.NTXentLoss(0.01, learn_temperature=True).double())
-    check_compiled(lambda: (nearfar.TripletLoss() + 0.3 * nearfar.EnergyConfusion()).double())
-    check_compiled(lambda: nearfar.CrossBatchMemory(nearfar.ContrastiveLoss(), size=30, embedding_dim=5).double())
+    terms = []
+    for _ in range(2):
+        memory = nearfar.CrossBatchMemory(nearfar.ContrastiveLoss(), size=30, embedding_dim=DIM)
+        term = memory + 0.3 * nearfar.TripletLoss() + make(BY_NAME["SoftTripleLoss"])
+        terms.append(term.double())
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    compiled, plain = torch.compile(terms[0], fullgraph=True, backend="aot_eager"), terms[1]
+    for n in (24, 10):  # the numbers of positives differ, too
+        x, y, pooled = batch(n)
+        expected = value_and_grad(plain, x, y, pooled)
+        for part in (x, y, pooled):
+            torch._dynamo.mark_dynamic(part, 0)  # raises if the graph would hold for this size only
+        torch.testing.assert_close(value_and_grad(compiled, x, y, pooled), expected)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
 
 
 class Operations(TorchDispatchMode):

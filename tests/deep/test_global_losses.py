@@ -206,11 +206,12 @@ def test_angular_pushes_the_negative_away_from_the_middle():
 
 def test_angular_with_many_positives_goes_through_one_product(monkeypatch):
     from nearfar.deep.losses import angular as module
+    from nearfar.deep.pairwise import hinges
 
     x, y = samples((0,) * 5 + (1,) * 4 + (2,) * 3)
     loss = AngularLoss(form="softmax")
     expected = loss(x, y)
-    monkeypatch.setattr(module, "MAX_POSITIVES_WITHOUT_SORT", 1)
+    monkeypatch.setattr(hinges, "MAX_POSITIVES_WITHOUT_SORT", 1)
     same(loss(x, y), expected, x)
     same(AngularLoss(form="softmax", block=5)(x, y), expected, x)
     monkeypatch.setattr(module, "EXACT", 0.0)

@@ -147,7 +147,7 @@ class _Hinges(torch.autograd.Function):
     def forward(ctx: Any, t: Tensor, v: Tensor, beyond: Tensor | None) -> tuple[Tensor, Tensor]:
         if is_small(v) and t.shape[1] * v.numel() <= MAX_HINGES_AT_ONCE:
             value, k, c = _at_once(t, v, beyond)
-        elif t.shape[1] <= MAX_POSITIVES_WITHOUT_SORT:
+        elif few(t):
             value, k, c = _by_columns(t, v, beyond)
         else:
             value, k, c = _by_sorting(t, v, beyond)
@@ -159,6 +159,16 @@ class _Hinges(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
         k, c = ctx.saved_tensors
         return grads[0][:, None] * k, -grads[0][:, None] * c, None
+
+
+def few(t: Tensor) -> bool:
+    """Return whether one pass over the row for each of its K thresholds or positives, (b, K), is faster than a sort.
+
+    In a compiled graph, K is the size of the batch (see `positives`): a loop over it would hold for one size only.
+    """
+    if torch.compiler.is_compiling():
+        return t.shape[1] == 1
+    return t.shape[1] <= MAX_POSITIVES_WITHOUT_SORT
 
 
 def hinges(t: Tensor, v: Tensor, beyond: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -253,7 +263,7 @@ def next_above(t: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     """
     if not t.shape[1]:
         return t.long(), t.bool()
-    if t.shape[1] <= MAX_POSITIVES_WITHOUT_SORT:
+    if few(t):
         above = [torch.where(v > column[:, None], v, torch.inf).min(1) for column in t.T]
         least = torch.stack([found.values for found in above], 1)
         columns = torch.stack([found.indices for found in above], 1)

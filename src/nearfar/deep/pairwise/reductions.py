@@ -23,9 +23,12 @@ def finite(x: Tensor, otherwise: float = 0.0) -> Tensor:
 
 
 def cache_parts(x: Tensor) -> list[slice]:
-    """Cut the rows of a matrix into parts that stay in a processor's cache; on a device, there is one part."""
+    """Cut the rows of a matrix into parts that stay in a processor's cache.
+
+    On a device, and in a compiled graph, which is not to hold for one size of batches only, there is one part.
+    """
     n, m = x.shape
-    if x.device.type == "cpu":
+    if x.device.type == "cpu" and not torch.compiler.is_compiling():
         size = max(1, ENTRIES_IN_CACHE // max(m, 1))
     else:
         size = max(n, 1)

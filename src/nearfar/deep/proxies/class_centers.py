@@ -67,7 +67,7 @@ def _rows(w: Tensor) -> Tensor:
 def _parts(w: Tensor, width: int) -> list[slice]:
     """Cut the classes of centers w (K, C, d) so that K x width numbers of each class stay in a processor's cache."""
     K, C, _ = w.shape
-    if w.device.type == "cpu":
+    if w.device.type == "cpu" and not torch.compiler.is_compiling():  # a graph would hold for one size of batches only
         size = max(1, COSINES_IN_CACHE // (K * max(1, width)))
     else:
         size = C

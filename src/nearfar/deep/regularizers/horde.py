@@ -73,7 +73,10 @@ def _products(x: Tensor, signs: Tensor) -> tuple[list[Tensor], list[Tensor]]:
 def _parts(x: Tensor, signs: Tensor) -> list[slice]:
     """Cut the features so that the products of a part stay in a processor's cache, or do not fill a device."""
     orders, _, q = signs.shape
-    size = max(1, (1 << (21 if x.device.type == "cpu" else 26)) // (2 * orders * max(1, len(x) * x.shape[1])))
+    in_cache = x.device.type == "cpu" and not torch.compiler.is_compiling()
+    size = max(1, (1 << (21 if in_cache else 26)) // (2 * orders * max(1, len(x) * x.shape[1])))
+    if size >= q:  # without a loop that depends on the batch, a compiled graph holds for any
+        return [slice(0, q)]
     return [slice(lo, min(lo + size, q)) for lo in range(0, q, size)]
 
 

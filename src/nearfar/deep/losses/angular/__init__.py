@@ -19,7 +19,7 @@ from torch.nn.functional import softplus
 from ....settings import check_options
 from ...pairwise.comparison import Rows, count
 from ...pairwise.contextual import BilateralRowLoss, Sides, reference_pairs, reference_vectors
-from ...pairwise.hinges import MAX_POSITIVES_WITHOUT_SORT, negatives, positives
+from ...pairwise.hinges import few, negatives, positives
 from .midpoints import Rule, midpoint_products, midpoint_sums
 
 FORMS = ("hinge", "softmax")
@@ -37,7 +37,7 @@ def angular(rows: Rows, sides: Sides, T: float) -> tuple[Tensor, Tensor]:
     source = _source(rows, sides)
     rule = Rule(4 * T, hinge=False, square=sides.square)
     pull = 2 * (1 + T) * rows.d.gather(1, columns)  # -2 (1 + T) a.p
-    if columns.shape[1] > MAX_POSITIVES_WITHOUT_SORT and T <= EXACT:
+    if not few(columns) and T <= EXACT:
         f = midpoint_products(far, source, rule).gather(1, columns) + pull
     else:
         f = midpoint_sums(far, source, columns, pull, rule)[0]
