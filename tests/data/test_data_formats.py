@@ -274,7 +274,7 @@ def test_folder_errors(tmp_path):
         open_task(str(write(tmp_path / "flat", {"a.png": png(), "b.png": png()})))
     with pytest.raises(DataError, match="one: 1 class, but holding out classes needs 4"):
         open_task(str(write(tmp_path / "one", {"s/a/1.png": png(), "s/a/2.png": png()})))
-    with pytest.raises(DataError, match=r"notes.txt: unknown file type; expected"):
+    with pytest.raises(DataError, match=r"notes.txt: files of this type are not read; if it is a table, rename it"):
         open_task(str(write(tmp_path, {"notes.txt": "hello"}) / "notes.txt"))
 
 
@@ -889,7 +889,7 @@ def test_a_link_to_a_folder_above_is_not_followed(tmp_path, folder):
 def test_one_array_that_is_called_npz_is_an_error(tmp_path):
     with open(tmp_path / "rows.npz", "wb") as file:
         np.save(file, np.eye(3))
-    with pytest.raises(DataError, match=r"not a readable .npz file \(it is a single array; rename it to .npy\)"):
+    with pytest.raises(DataError, match=r"is an array of NumPy; rename it to .npy"):
         open_dataset(str(tmp_path / "rows.npz"))
 
 

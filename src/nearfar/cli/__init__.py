@@ -12,7 +12,7 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from io import TextIOWrapper
 from typing import NoReturn
 
@@ -62,6 +62,9 @@ LEAST_COLUMNS = 40
 
 MAX_PARSER_MESSAGE_LENGTH = 500
 """Maximum number of characters of a message of the command-line parser, which quotes its whole input."""
+
+MOST_REMEMBERED = 1000
+"""Maximum number of warnings that a command remembers, because a server may run for long."""
 
 app = App(
     name="nearfar",
@@ -114,7 +117,7 @@ def main() -> None:
         end_with(int(os.environ.pop(LAUNCHER)))
     widen_narrow_output()
     usual = warnings.formatwarning
-    warnings.formatwarning = one_line
+    warnings.formatwarning = each_once()
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors=WRITABLE)  # names of files may not be UTF-8, and nor may the terminal
     try:
@@ -181,11 +184,24 @@ def text_of(error: Exception) -> str:
     return str(error)
 
 
-def one_line(
-    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
-) -> str:
-    """Format a warning without the position in the code, which does not help users of the command line."""
-    return f"nearfar: warning: {printable(' '.join(str(message).split()))}\n"
+def each_once() -> Callable[..., str]:
+    """Return a format of warnings in one line, without the position in the code, which does not help users.
+
+    A warning that was written already, as when a command reads its data twice, becomes "", which writes nothing.
+    """
+    written: set[str] = set()
+
+    def one_line(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+    ) -> str:
+        text = f"nearfar: warning: {printable(' '.join(str(message).split()))}\n"
+        if text in written:
+            return ""
+        if len(written) < MOST_REMEMBERED:
+            written.add(text)
+        return text
+
+    return one_line
 
 
 def _stop(message: str, code: int) -> NoReturn:

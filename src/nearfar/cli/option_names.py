@@ -14,7 +14,7 @@ SET = "--set "
 WITH_SETTINGS = ("train", "compare")
 ARGUMENT = re.compile(
     r"""(?<!\w)'(?:[^'\\]|\\.)*'|"[^"]*"|`[^`]*`"""  # what is quoted, such as the text of a loss, stays as it is
-    r"""|(?<![\w.-])(?<!\w\()(?!name=value\b)(?P<name>[a-z]\w*)=(?P<value>True\b|False\b|'[^']*'|[\w./:-]+|(?![\w('"\[{]))"""
+    r"""|(?<![\w./-])(?<!\w\()(?!name=value\b)(?P<name>[a-z]\w*)=(?P<value>True\b|False\b|'[^']*'|[\w./:-]+|(?![\w('"\[{]))"""
 )
 FIRST = re.compile(r"(?P<name>[a-z]\w*)(?=: )")
 

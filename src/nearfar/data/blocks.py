@@ -65,7 +65,7 @@ def open_blocks(data: str, *, label: str | None = None, name: str | None = None,
     """
     path = Path(data)
     plain = label is None and name is None and not skip_bad  # otherwise, all items are looked through first
-    if plain and path.suffix == ".npy" and path.is_file():
+    if plain and path.suffix.lower() == ".npy" and path.is_file():
         return _rows_of_array(path)
     if plain and holds_parts(path):
         return _rows_of_folder(path)

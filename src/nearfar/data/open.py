@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from ..io.formats import ARCHIVES, TABLES, accepted, has_columns, is_table, reader_called, reader_of
+from ..io.other_formats import advice_on_ending, mistaken
 from ..io.uris import is_database, shown
 from ..labels import spelled_alike
 from ..numerics.types import Bools
@@ -444,6 +445,9 @@ def _open_path(source: str, settings: Mapping[str, Any]) -> Source:
         raise DataError(f"{path}: unpack it first (tar xf {path.name}) and give the folder")
     reader = reader_of(path)
     if reader is None:
+        what = mistaken(path) if path.is_file() else ""
+        if what or advice_on_ending(path):
+            raise DataError(f"{source}: {what or f'files of this type are not read; {advice_on_ending(path)}'}")
         raise DataError(f"{source}: unknown file type; expected {accepted()}")
     opened: Source = reader.read(source, **settings)
     return opened

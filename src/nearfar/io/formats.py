@@ -87,7 +87,7 @@ class Reader:
 
     def fits(self, path: Path) -> bool:
         """Return whether a path is of this kind, by its name or by what is there."""
-        if not path.name.endswith(self.endings) and not (self.folders and path.is_dir()):
+        if not path.name.lower().endswith(self.endings) and not (self.folders and path.is_dir()):
             return False
         return not self.recognizes or bool(function_at(self.recognizes)(path))
 
@@ -294,19 +294,19 @@ def has_columns(source: str | Path) -> bool:
 def is_table(path: str | Path) -> bool:
     """Return whether a source is a table by its name, or an archive `.zip` that contains nothing but one text table."""
     path = Path(path)
-    return path.name.endswith(TABLES) or bool(table_in(path))
+    return path.name.lower().endswith(TABLES) or bool(table_in(path))
 
 
 def table_in(path: Path) -> str:
     """Return the name of the only file of an archive `.zip`, if it is a text table; otherwise ""."""
-    if path.suffix != ".zip" or not path.is_file():
+    if path.suffix.lower() != ".zip" or not path.is_file():
         return ""
     try:
         with zipfile.ZipFile(path) as archive:
             names = files_in_archive(archive)
     except (OSError, *CORRUPT):  # reading the items will raise the error
         return ""
-    return names[0] if len(names) == 1 and names[0].endswith(TEXT_TABLES) else ""
+    return names[0] if len(names) == 1 and names[0].lower().endswith(TEXT_TABLES) else ""
 
 
 def files_in_archive(archive: zipfile.ZipFile) -> list[str]:

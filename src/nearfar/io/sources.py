@@ -45,13 +45,13 @@ def kind_by_name(source: str | os.PathLike[str]) -> SourceKind | None:
     text = os.fspath(source)
     if is_remote(text):
         place = text.partition("?")[0]
-        if place.endswith(EMBEDDINGS) or is_table(place):  # names of collections have no dots
+        if place.lower().endswith(EMBEDDINGS) or is_table(place):  # names of collections have no dots
             return SourceKind.EMBEDDINGS
     if is_address(text) or text.endswith((".index", FOLDER)):
         return SourceKind.INDEX
     if text.startswith(ENCODERS) or (text == PIXELS and not os.path.exists(text)):
         return SourceKind.ENCODER
-    if text.endswith(EMBEDDINGS) or is_table(text):
+    if text.lower().endswith(EMBEDDINGS) or is_table(text):
         return SourceKind.EMBEDDINGS
     return None
 

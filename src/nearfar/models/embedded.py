@@ -234,7 +234,7 @@ def _items_of_file(source: Path, selection: Selection, *, labeled: bool, apart: 
         dataset = with_classes(dataset)
     else:
         dataset, gallery = _listed_items(str(source), selection, columns), None
-    if apart and source.suffix == ".npz":
+    if apart and source.suffix.lower() == ".npz":
         gallery = read_gallery(source, skip_bad=selection.skip_bad) or gallery
     return dataset, gallery
 
@@ -341,9 +341,9 @@ def recorded(file: Path, key: str) -> str:
             return str(getattr(read_manifest(file), key, ""))
         except ValueError:  # reading the rows will raise the error
             return ""
-    if key == "distance" and file.suffix in (".parquet", ".faiss"):
+    if key == "distance" and file.suffix.lower() in (".parquet", ".faiss"):
         return written_distance(file)
-    if file.suffix != ".npz":
+    if file.suffix.lower() != ".npz":
         return ""
     try:
         return str(read_arrays(file, [key]).get(key, ""))

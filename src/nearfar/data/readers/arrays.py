@@ -18,6 +18,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from ...io.other_formats import mistaken
 from ...io.untrusted import check_expansion, check_regular
 from ...labels import class_name, narrow_texts, without_spellings_of_numbers
 from ...quoting import PATH, count_of, quoted, shorten
@@ -262,9 +263,14 @@ def _classes(path: str | Path, items: Dataset, labels: NDArray[Any], classes: ND
 def load_npz(path: Path) -> dict[str, NDArray[Any]]:
     """Read all arrays of a file, or raise a DataError."""
     try:
-        return {key: _text(array) for key, array in read_arrays(path).items()}
+        arrays = {key: _text(array) for key, array in read_arrays(path).items()}
     except ValueError as error:
+        if what := mistaken(path):
+            raise DataError(f"{path}: {what}") from error
         raise DataError(f"{path}: not a readable .npz file ({error})") from error
+    if not arrays and (what := mistaken(path)):
+        raise DataError(f"{path}: {what}")
+    return arrays
 
 
 def _text(array: NDArray[Any]) -> NDArray[Any]:

@@ -216,7 +216,7 @@ def open_files(path: str | Path) -> Files:
     if not path.exists():
         raise DataNotFoundError(f"{path}: no such file or folder")
     refuse_special(path)
-    if path.name.endswith(TARS):
+    if path.name.lower().endswith(TARS):
         return TarFiles(str(path))
     if path.name.endswith(OTHER_TARS):
         raise DataError(f"{path}: unpack it first (tar xf {path.name}) and give the folder")
@@ -263,7 +263,7 @@ def file_behind(files: Files, name: str) -> Path:
 
 def is_archive(path: Path) -> bool:
     """Return whether the name of a file is that of an archive that `open_files` reads."""
-    return path.name.endswith((".zip", *TARS))
+    return path.name.lower().endswith((".zip", *TARS))
 
 
 def _shards_in(folder: Path) -> ShardFiles | None:
@@ -281,8 +281,8 @@ def _shards_in(folder: Path) -> ShardFiles | None:
 def stem_of(path: str | Path) -> str:
     """Return the name of a folder or an archive without its ending."""
     name = Path(path).name
-    packed = next((ending for ending in TARS if name.endswith(ending)), None)
-    return Path(path).stem if packed is None else name.removesuffix(packed)
+    packed = next((ending for ending in TARS if name.lower().endswith(ending)), None)
+    return Path(path).stem if packed is None else name[: -len(packed)]
 
 
 def refuse_special(path: Path) -> None:

@@ -124,7 +124,7 @@ def _places(files: Files, names: list[str]) -> list[str]:
 
 def _tables_in(path: str | Path, files: Files) -> str:
     """Return advice for a folder that contains tables: one of them was probably meant."""
-    tables = [name for name in files.names() if name.endswith(TABLES)]
+    tables = [name for name in files.names() if name.lower().endswith(TABLES)]
     if not tables or not Path(path).is_dir():
         return ""
     return f"; to read a table in it, give the path of the table, such as {path}/{tables[0]}"

@@ -732,9 +732,9 @@ def _columns(path: Path, label: str | None) -> tuple[Table, Files | None]:
     stored: Files | None
     if path.is_dir():
         table, stored = read_saved(path, labels)
-    elif path.suffix == ".parquet":
+    elif path.suffix.lower() == ".parquet":
         table, stored = read_parquet(path, labels)
-    elif path.suffix == ".feather":
+    elif path.suffix.lower() == ".feather":
         table, stored = read_feather(path, labels)
     else:
         table, stored = (read_text_table(path), None)

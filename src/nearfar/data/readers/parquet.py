@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from ...io.other_formats import mistaken
 from ...io.untrusted import check_expansion, check_regular, parse_json
 from ...quoting import PATH, quoted, shorten
 from ..cells import CELL
@@ -53,6 +54,8 @@ def read_parquet(path: Path, labels: Sequence[str]) -> tuple[dict[str, Sequence[
         columns |= columns_of(path, table, names, labels, beside_images=listed or stored is not None, size=size)
         return columns, stored
     except (ArrowException, OSError) as error:
+        if what := mistaken(path):
+            raise DataError(f"{path}: {what}") from error
         raise DataError(f"{path}: not a readable Parquet file ({shorten(str(error).splitlines()[0], PATH)})") from error
 
 

@@ -11,6 +11,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
+from ...io.other_formats import mistaken
 from ...io.untrusted import (
     Outside,
     check_regular,
@@ -127,6 +128,8 @@ def read_feather(path: Path, labels: Sequence[str]) -> tuple[dict[str, Sequence[
         table.validate(full=True)
         return columns_and_files(path, table, labels, _table_of_feather, size=path.stat().st_size)
     except (pyarrow.ArrowException, OSError) as error:
+        if what := mistaken(path):
+            raise DataError(f"{path}: {what}") from error
         why = shorten((str(error).splitlines() or [type(error).__name__])[0], PATH)
         raise DataError(f"{path}: not a readable feather file ({why})") from error
 

@@ -86,7 +86,7 @@ class TarFiles:
     def _file(self) -> IO[bytes]:
         """The open archive, decompressed if necessary."""
         file = Path(self.root).open("rb")  # noqa: SIM115 - it is closed with this object
-        if self.root.endswith(".tar"):
+        if self.root.lower().endswith(".tar"):
             return file
         unpacked = tempfile.TemporaryFile()  # noqa: SIM115 - it is closed with this object
         try:

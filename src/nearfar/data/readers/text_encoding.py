@@ -12,6 +12,8 @@ from ..written_numbers import COMMA, notations_in_table
 
 UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+DECLARATION = re.compile(r'"?sep=([,;|\t])"?\r?\n?', re.IGNORECASE)
+"""A first line by which Excel knows the sign between the columns."""
 DECIMAL_COMMA = re.compile(r"[+-]?\d+(,\d+)?([eE][+-]?\d+)?", re.ASCII)
 
 
@@ -49,6 +51,16 @@ def bad_byte(data: bytes) -> int:
     return len(data)
 
 
+def without_declaration(lines: list[str]) -> tuple[list[str], str]:
+    """Return the lines of a table without one that declares the sign between its columns, and this sign, or "".
+
+    >>> without_declaration(["sep=;\\n", "a;b\\n"])
+    (['a;b\\n'], ';')
+    """
+    found = DECLARATION.fullmatch(lines[0]) if lines else None
+    return (lines[1:], found[1]) if found else (lines, "")
+
+
 def rows_of(lines: Sequence[str], separator: str) -> tuple[list[list[str]], str]:
     """Return the cells of a table, and the sign that separates its columns.
 
@@ -57,7 +69,7 @@ def rows_of(lines: Sequence[str], separator: str) -> tuple[list[list[str]], str]
     """
     rows = _split(lines, separator)
     if not rows or len(rows[0]) > 1:
-        return rows, separator
+        return (_with_points(rows) if separator == ";" else rows), separator
     readings = {sign: _split(lines, sign) for sign in SEPARATORS if sign != separator and sign in "".join(rows[0])}
     even = [sign for sign, found in readings.items() if len(found[0]) > 1 and len({len(row) for row in found}) == 1]
     if len(even) != 1:

@@ -17,17 +17,19 @@ import numpy as np
 
 from ...io.cells import unescaped
 from ...io.formats import files_in_archive, table_in
+from ...io.other_formats import mistaken
 from ...io.untrusted import CORRUPT, Unpacking, check_expansion, check_regular, parse_json
 from ...quoting import PATH, count_of, quoted, shorten
 from ..cells import CELL
 from ..dataset import DataError, some
 from .excel import read_excel
-from .text_encoding import SEPARATORS, bad_byte, encoding_of, rows_of
+from .text_encoding import SEPARATORS, bad_byte, encoding_of, rows_of, without_declaration
 
 PRINTED = re.compile(r"\b(?:np\.)?(?:float|int|uint)\d+\(([^()]*)\)")
 """A number as NumPy 2 prints it inside a list: np.float64(0.1)."""
 NUMBER = re.compile(r"[-+]?(\d+[.,]?\d*|[.,]\d+)([eE][-+]?\d+)?")
 """A number as the name of a column."""
+ABOVE = "; remove the lines above the line with the names of the columns"
 CUT = re.compile(r"\[[-+\d.eE,\snaif]*\.\.\.[-+\d.eE,\snaif]*\]")
 """A list of numbers that NumPy has printed in part, with nan and inf."""
 
@@ -43,18 +45,33 @@ def read_text_table(path: Path) -> dict[str, Sequence[Any]]:
     DataError
         If the file cannot be read, is empty, or its lines have different numbers of cells.
     """
-    kind = Path(unpacked_name(path.name)).suffix or Path(table_in(path)).suffix
+    kind = (Path(unpacked_name(path.name)).suffix or Path(table_in(path)).suffix).lower()
     try:
         if kind == ".xlsx":
             return _of_rows(path, read_excel(path), "")
         check_regular(path)
+        what = mistaken(path, text=kind in (".csv", ".tsv")) if path.stat().st_size else ""
+        if what and path.suffix.lower() not in (".gz", ".zip"):
+            raise DataError(f"{path}: {what}")
         lines = _lines(path)
+        _check_text(path, lines)
         if kind in (".json", ".jsonl", ".ndjson"):
             return _of_objects(path, _objects(path, lines, kind), sum(map(len, lines)))
-        rows, separator = rows_of(lines, "\t" if kind == ".tsv" else ",")
+        lines, declared = without_declaration(lines)
+        rows, separator = rows_of(lines, declared or ("\t" if kind == ".tsv" else ","))
         return _of_rows(path, rows, SEPARATORS[separator])
     except (OSError, csv.Error, *CORRUPT) as error:
         raise DataError(f"{path}: not a readable {kind[1:].upper()} file ({error})") from error
+
+
+def _check_text(path: Path, lines: Sequence[str]) -> None:
+    """Raise a DataError if a file holds the character NUL, as texts in two or four bytes per letter do."""
+    at = next((number for number, line in enumerate(lines, start=1) if "\0" in line), None)
+    if at is not None:
+        raise DataError(
+            f"{path}: line {at} holds the character NUL, as in UTF-16 or UTF-32 or in a file that is no text; save it "
+            "as a text in UTF-8"
+        )
 
 
 def unpacked_name(name: str) -> str:
@@ -63,7 +80,8 @@ def unpacked_name(name: str) -> str:
     >>> unpacked_name("rows.csv.gz"), unpacked_name("rows.csv")
     ('rows.csv', 'rows.csv')
     """
-    return name.removesuffix(".gz").removesuffix(".zip")
+    packed = next((ending for ending in (".gz", ".zip") if name.lower().endswith(ending)), "")
+    return name[: len(name) - len(packed)]
 
 
 def _lines(path: Path) -> list[str]:
@@ -91,9 +109,9 @@ def _lines(path: Path) -> list[str]:
 
 def _opened(path: Path) -> BufferedReader:
     """Open a file to read its bytes, unpacked if it is compressed."""
-    if path.suffix == ".gz":
+    if path.suffix.lower() == ".gz":
         return BufferedReader(Unpacking(gzip.GzipFile(path), path.stat().st_size))
-    if path.suffix != ".zip":
+    if path.suffix.lower() != ".zip":
         return path.open("rb")
     archive = zipfile.ZipFile(path)
     names = files_in_archive(archive)
@@ -109,14 +127,17 @@ def _of_rows(path: Path, rows: list[list[str]], marks: str) -> dict[str, Sequenc
     if len(header) == 1 and marks and {";", "\t", ","} & set(header[0]):
         advice = f"save it as {'TSV' if marks == 'tabs' else 'CSV'} with {marks}"
         raise DataError(f"{path}: its columns are not separated by {marks}: {quoted(header[0])}; {advice}")
+    _check_names(path, header, rows[1:])
     times = Counter(header)
     twice = next((name for name in header if name and times[name] > 1), None)
     if twice is not None:
         raise DataError(f"{path}: column {quoted(twice)} occurs {times[twice]} times{header_advice(header)}")
     for number, row in enumerate(rows[1:], start=1):
         if len(row) != len(header):
-            count = f"{len(row)} value{'' if len(row) == 1 else 's'} for {len(header)} columns"
+            count = f"{count_of(len(row), 'value')} for {count_of(len(header), 'column')}"
             advice = "; remove the lines above the header that begin with #" if header[0].startswith("#") else ""
+            if not advice and len(header) == 1:
+                advice = ABOVE
             raise DataError(
                 f"{path}: row {number} after the header has {count}{advice}: {shorten(','.join(row), PATH)}"
             )
@@ -130,6 +151,26 @@ def _of_rows(path: Path, rows: list[list[str]], marks: str) -> dict[str, Sequenc
         else:
             table |= _listed_features(path, name, column)
     return table
+
+
+def _check_names(path: Path, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Raise a DataError if most columns have no name, as below a title, and warn if a column with cells has none.
+
+    The first column may lack one, because pandas writes its index so.
+    """
+    unnamed = [
+        at for at, name in enumerate(header) if at and not name and any(row[at : at + 1] != [""] for row in rows)
+    ]
+    if not unnamed:
+        return
+    named = [name for name in header if name]
+    if len(named) <= len(unnamed):
+        only = f"its first line names only {len(named)} of {len(header)} columns ({some(named, 3) or 'none'})"
+        raise DataError(f"{path}: {only}{ABOVE}")
+    which = f"column {unnamed[0] + 1} has no name, and is not used"
+    if len(unnamed) > 1:
+        which = f"columns {some([str(at + 1) for at in unnamed], 3)} have no names, and are not used"
+    warnings.warn(f"{path}: {which}", stacklevel=2)
 
 
 def header_advice(names: Sequence[str]) -> str:
@@ -187,26 +228,49 @@ def _objects(path: Path, lines: Sequence[str], kind: str) -> Iterator[tuple[str,
         content = parse_json("".join(lines))
     except ValueError as error:
         raise DataError(f"{path}: is not JSON ({error}); a file with one object per line ends in .jsonl") from error
-    for number, row in enumerate(_records_of(content), start=1):
+    for number, row in enumerate(_records_of(path, content), start=1):
         yield f"item {number}", row
 
 
-def _records_of(content: Any) -> list[Any]:
+def _records_of(path: Path, content: Any) -> list[Any]:
     """Return the rows of a JSON file: a list of objects, an object of columns of one length, or one object.
 
-    A column is a list, or an object with the same keys in all columns, as pandas writes it.
+    A column is a list, or an object with the same keys in all columns. An object may also hold rows by their numbers,
+    or beside the names of their columns. pandas writes all of these.
     """
-    if isinstance(content, list):
-        return content
-    if isinstance(content, dict) and content and all(isinstance(cells, dict) for cells in content.values()):
+    if not isinstance(content, dict) or not content:
+        return content if isinstance(content, list) else [content]
+    if content.keys() in ({"columns", "data"}, {"columns", "index", "data"}, {"schema", "data"}):
+        return _rows_beside_names(path, content)
+    if all(isinstance(cells, dict) for cells in content.values()):
         keys = next(iter(content.values())).keys()
+        if all(map(str.isdecimal, content)) and not all(map(str.isdecimal, keys)):
+            return [*content.values()]
         if all(cells.keys() == keys for cells in content.values()):
             content = {name: [cells[key] for key in keys] for name, cells in content.items()}
-    if not isinstance(content, dict) or not all(isinstance(cells, list) for cells in content.values()):
+    lengths = {name: len(cells) for name, cells in content.items() if isinstance(cells, list)}
+    if len(lengths) == len(content) and len({*lengths.values()}) == 1:
+        return [dict(zip(content, row, strict=True)) for row in zip(*content.values(), strict=True)]
+    inner = next((name for name in lengths if any(isinstance(cell, dict) for cell in content[name])), None)
+    if inner is not None:
+        what = f"is one object, whose {quoted(inner)} is a list of {count_of(lengths[inner], 'object')}"
+        raise DataError(f"{path}: {what}; save this list alone")
+    if len(lengths) == len(content):
+        shown = some([f"{name}: {length}" for name, length in lengths.items()], 3)
+        raise DataError(f"{path}: its columns have different lengths ({shown}); expected as many cells in each")
+    return [content]
+
+
+def _rows_beside_names(path: Path, content: dict[str, Any]) -> list[Any]:
+    """Return the rows of an object that has them as `data`, as objects or as lists in the order of `columns`."""
+    rows, names = content["data"], content.get("columns")
+    if not isinstance(rows, list):
         return [content]
-    if len({len(cells) for cells in content.values()}) != 1:
-        return [content]
-    return [dict(zip(content, row, strict=True)) for row in zip(*content.values(), strict=True)]
+    if names is None:
+        return rows
+    if not isinstance(names, list) or not all(isinstance(row, list) and len(row) == len(names) for row in rows):
+        raise DataError(f"{path}: expected rows in 'data' with one cell for each of the 'columns'")
+    return [dict(zip(map(str, names), row, strict=True)) for row in rows]
 
 
 def _by_line(path: Path, lines: Sequence[str]) -> Iterator[tuple[str, Any]]:
