@@ -56,6 +56,8 @@ def as_array(labels: Any, name: str = "labels") -> NDArray[Any]:
         if str(labels.dtype) == "torch.bfloat16":  # which NumPy does not have
             labels = labels.float()
         return np.asarray(labels.numpy())
+    if isinstance(labels, np.ma.MaskedArray):
+        labels = labels.tolist()  # with None where a label is masked
     if hasattr(labels, "__array__"):
         array = np.asarray(labels)
         if array.ndim > 1 or (array.ndim == 1 and array.dtype != object):

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from .. import catalog
 from ..data.dataset import Dataset
@@ -22,7 +22,7 @@ from ..fit_warnings import nameless
 from ..io import tensor_file
 from ..io.training_marks import TrainingMarks
 from ..io.untrusted import parse_json
-from ..labels import as_array
+from ..labels import as_array, is_missing
 from ..neighbors import nearest
 from ..numerics import constraints, device_arrays
 from ..numerics.distances import DISTANCES, check_distance, pair_distances
@@ -396,8 +396,13 @@ class Fitted(BaseEstimator):
                 return float(roc_auc_score(similar, self.pair_score(X)))
             labels = as_array(y, "y")
             n = X.shape[0] if issparse(X) else len(X)
+            if labels.shape == (n, 1):
+                labels = column_or_1d(labels, warn=True)
             if labels.shape != (n,):
                 raise ValueError(f"y must hold one class per row of X, shape ({n},); got shape {labels.shape}")
+            missing = sum(map(is_missing, labels.tolist()))
+            if missing:
+                raise ValueError(f"y: {missing} of {n} labels are missing (None or NaN); leave out their rows")
             # leave-one-out accuracy of the nearest neighbor
             nearest_row = self.kneighbors(X, n_neighbors=1, return_distance=False)[:, 0]
             return float(np.mean(labels[nearest_row] == labels))

@@ -265,6 +265,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         """
         if least is None:
             least = 2 if reset else 1
+        checks.require_plain(X)
         if not reset and "table" in self.takes:
             return self._encoded_rows(X, least)
         if issparse(X) and not self._takes_sparse:

@@ -177,6 +177,7 @@ def rows_of_points(points: AnyArray) -> tuple[AnyArray, Ints]:
     ([[0.0, 1.0], [2.0, 3.0], [2.0, 3.0]], [[0, 1], [1, 2]])
     """
     needs = "X must hold tuples of points of as many numbers each"
+    checks.require_plain(points)
     points = checks.table(points, needs, None)
     if points.dtype.kind not in "fiub":
         points = checks.table(points, needs)
@@ -194,7 +195,9 @@ def rows_of_points(points: AnyArray) -> tuple[AnyArray, Ints]:
 
 def dates_in(X: Any) -> list[str]:
     """Return the names of the columns of a table that hold dates or durations, which would count in nanoseconds."""
-    kinds = zip(getattr(X, "columns", ()), getattr(X, "dtypes", ()), strict=False)
+    if not hasattr(X, "columns"):
+        return []
+    kinds = zip(X.columns, getattr(X, "dtypes", ()), strict=False)
     # those of polars have no kind
     return [
         str(name) for name, kind in kinds if getattr(kind, "kind", "O") in "mM" or str(kind)[:4] in ("Date", "Dura")
@@ -203,9 +206,11 @@ def dates_in(X: Any) -> list[str]:
 
 def without_numbers(X: Any) -> list[str]:
     """Return the names of the columns of a table that hold anything but numbers."""
+    if not hasattr(X, "columns"):
+        return []
     dates = dates_in(X)
     found = []
-    for name, kind in zip(getattr(X, "columns", ()), getattr(X, "dtypes", ()), strict=False):
+    for name, kind in zip(X.columns, getattr(X, "dtypes", ()), strict=False):
         if str(name) in dates:
             found.append(str(name))
         elif getattr(kind, "kind", "O") not in "biuf":  # a column of numbers may miss values, but that is another error

@@ -303,7 +303,8 @@ def checked_labels(labels: Any, n: int) -> AnyArray | None:
     if labels is None:
         return None
     array = as_array(labels)
-    if array.dtype.kind == "f" and (array == np.floor(array)).all():  # of a column that had missing numbers
+    whole = array.dtype.kind == "f" and (np.abs(array) < 2**63).all() and (array == np.floor(array)).all()
+    if whole:  # of a column that had missing numbers
         array = array.astype(np.int64)
     if array.shape != (n,):
         raise ValueError(f"labels: expected {n}, one per embedding, got shape {array.shape}")

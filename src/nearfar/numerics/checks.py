@@ -6,6 +6,8 @@ Labels become integer codes 0, 1, ... with -1 for unknown. Pairs, triplets and c
 from __future__ import annotations
 
 import numbers
+import os
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -37,6 +39,34 @@ def side_by_side(X: Any, widths: AnyArray | None = None) -> tuple[Any, list[int]
     if widths is not None and found != list(widths):
         raise ValueError(f"views must have {list(map(int, widths))} columns, as in fit; got {found}")
     return np.hstack(views), found
+
+
+def require_plain(X: Any, name: str = "X") -> None:
+    """Raise a ValueError for a table whose values NumPy would misread, or not read: masked, lazy, structured, dates.
+
+    >>> require_plain(np.ma.masked_array([[1.0, 2.0]], mask=[[True, False]]))
+    Traceback (most recent call last):
+    ValueError: X is a masked array, 1 value of which is masked; fill it (X.filled(value)), or leave out its row
+    """
+    kind = getattr(X, "dtype", None)
+    if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
+        count = int(np.ma.count_masked(X))
+        one = count == 1
+        advice = (
+            f"fill {'it' if one else 'them'} ({name}.filled(value)), or leave out {'its row' if one else 'their rows'}"
+        )
+        are = "is" if one else "are"
+        raise ValueError(f"{name} is a masked array, {count_of(count, 'value')} of which {are} masked; {advice}")
+    if hasattr(X, "collect_schema") and hasattr(X, "collect"):
+        raise ValueError(f"{name} must be in memory; got a LazyFrame; pass {name}.collect()")
+    if getattr(kind, "names", None):
+        advice = f"pass numpy.lib.recfunctions.structured_to_unstructured({name})"
+        raise ValueError(f"{name} is a structured array with the fields {', '.join(kind.names)}; {advice}")
+    if isinstance(kind, np.dtype) and kind.kind in "mM":
+        raise ValueError(f"{name} must hold numbers; got dates or durations ({kind}); TableEncoder encodes them")
+    unread = isinstance(X, (str, bytes, os.PathLike, Iterator)) or (isinstance(X, Mapping) and not hasattr(X, "shape"))
+    if unread:
+        raise ValueError(f"{name} must be a table of numbers, shape (n, d); got {type(X).__name__}, {quoted(X)}")
 
 
 def table(value: Any, needs: str, dtype: Any = np.float64) -> Array:

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..progress import counted
 from ..quoting import quoted
+from .checks import require_plain
 from .mahalanobis import point_to_set as point_to_set
 from .mahalanobis import set_to_set as set_to_set
 from .types import AnyArray, Array, Ints
@@ -50,7 +51,13 @@ def as_rows(x: Any, name: str = "embeddings") -> AnyArray:
     >>> as_rows([[1, 2], [3, 4]]).dtype
     dtype('float64')
     """
+    if type(x) is not np.ndarray or x.dtype.kind not in "fiub":
+        require_plain(x, name)
+    if hasattr(x, "toarray"):
+        raise ValueError(f"{name}: expected a dense table, got a sparse one of shape {x.shape}; pass {name}.toarray()")
     rows = np.asarray(_detached(x))
+    if rows.dtype == object and rows.ndim == 2:  # as those of nullable columns of pandas
+        rows = _as_floats(rows, name)
     if rows.ndim != 2 or 0 in rows.shape:
         raise ValueError(f"{name}: expected a table of shape (rows, columns), got shape {rows.shape}")
     if rows.dtype.kind not in "fiub":
@@ -60,6 +67,15 @@ def as_rows(x: Any, name: str = "embeddings") -> AnyArray:
         rows = rows.astype(wider)
     _check_finite(rows, name)
     return rows
+
+
+def _as_floats(cells: AnyArray, name: str) -> Array:
+    """Return cells of objects as numbers."""
+    try:
+        return cells.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        first = next((cell for cell in cells.flat if not isinstance(cell, (int, float))), None)
+        raise ValueError(f"{name}: expected real numbers, got {type(first).__name__}, {quoted(first)}") from error
 
 
 def _detached(x: Any) -> Any:

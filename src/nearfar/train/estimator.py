@@ -206,6 +206,7 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         """
         check_is_fitted(self)
         with error_context(self):
+            checks.require_plain(X)
             X = as_column(X)
             if are_rows(X):
                 X = validate_data(self, even(X), dtype=[np.float64, np.float32], reset=False)
@@ -476,6 +477,7 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         """Check rows; images and paths are checked when they become a set."""
         for name in ("n_features_in_", "feature_names_in_"):  # from an earlier fit on rows
             self.__dict__.pop(name, None)
+        checks.require_plain(X)
         if are_rows(X):
             return validate_data(self, even(X), dtype=[np.float64, np.float32], ensure_min_samples=2)
         return X
