@@ -305,3 +305,36 @@ def test_more_validation_classes_are_advised_only_where_there_would_be_more(tmp_
     np.savez(tmp_path / "rows.npz", X=np.random.default_rng(0).normal(size=(len(y), 3)), y=y)
     remark = next(one for one in inspect_data(str(tmp_path / "rows.npz")).remarks if "largely random" in one)
     assert ("--set validation=0.5" in remark) == advised
+
+
+def table(path, columns):
+    names = ",".join(columns)
+    path.write_text("\n".join([names, *(",".join(map(str, row)) for row in zip(*columns.values(), strict=True))]))
+    return str(path)
+
+
+@pytest.mark.parametrize("kind", ["texts", "numbers"])
+def test_a_column_that_tells_the_class_is_remarked_on(kind, tmp_path):
+    label = np.arange(80) % 8
+    told = [f"group {k}" for k in label] if kind == "texts" else label * 7
+    columns = {"label": [f"c{k}" for k in label], "x": np.random.default_rng(0).normal(size=80), "told": told}
+    found = inspect_data(table(tmp_path / "rows.csv", columns))
+    remark = "The column 'told' has one value in each class, and so may tell the class"
+    assert f"{remark}: remove what is not known of new rows." in found.remarks
+    columns["told"] = np.random.default_rng(1).permutation(told)
+    assert not any(
+        "one value in each class" in told for told in inspect_data(table(tmp_path / "b.csv", columns)).remarks
+    )
+
+
+def test_rows_without_labels_are_no_class_of_one_row(tmp_path):
+    found = inspect_data(table(tmp_path / "rows.csv", {"x": [1.0], "z": [2.0]}))
+    assert not any("only one row" in remark for remark in found.remarks)
+
+
+@pytest.mark.parametrize(("column", "told"), [([1e9, 1e9 + 7], True), ([1e-40, 3e-40], True), ([2020, 2024], False)])
+def test_a_column_that_float32_blurs_is_named(column, told, tmp_path, recwarn):
+    path = table(tmp_path / "rows.csv", {"label": [*"abcd"] * 2, "x": column * 4, "z": [*range(8)]})
+    open_task(path, validation=0.0)
+    found = [str(one.message) for one in recwarn if "'x' loses its differences in float32" in str(one.message)]
+    assert bool(found) is told

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nearfar.data import DataError, Dataset, inspect_data, open_dataset, open_items, open_task
 from nearfar.data.dataset import unseen_half
-from nearfar.data.open import match_classes
+from nearfar.data.open import match_classes, with_several_items
 from nearfar.data.public import PUBLIC
 from nearfar.io.formats import READERS, TABLES, accepted, function_at, reader_called, reader_of
 
@@ -55,6 +55,28 @@ def test_half_of_the_classes_is_unseen(n, seed):
     held = unseen_half(n, seed)
     assert held.sum() == n // 2
     assert np.array_equal(held, unseen_half(n, seed))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 6), st.integers(0, 30), st.integers(0, 5))
+def test_classes_of_several_items_are_in_training_and_in_the_test(several, alone, seed):
+    counts = np.random.default_rng(seed).permutation(np.repeat([7, 1], [several, alone]))
+    drawn = unseen_half(len(counts), seed)
+    held = with_several_items(counts, drawn, seed)
+    assert held.sum() == len(counts) // 2
+    tested = held[counts > 1].sum()
+    assert tested >= min(2, several // 2)
+    assert several - tested >= min(2, (several + 1) // 2)
+    if alone == 0:
+        assert np.array_equal(held, drawn)
+
+
+def test_two_large_classes_among_many_single_rows_are_split(tmp_path):
+    lines = [f"s{k},{k},1" for k in range(30)] + [f"{'ab'[k % 2]},{k},2" for k in range(8)]
+    (tmp_path / "rows.csv").write_text("\n".join(["label,x,z", *lines]))
+    for seed in range(5):
+        task = open_task(str(tmp_path / "rows.csv"), seed=seed, validation=0.0)
+        assert {part.class_counts.max() for part in (task.train, task.test)} == {4}
 
 
 @pytest.fixture

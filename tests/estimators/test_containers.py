@@ -135,6 +135,13 @@ def test_missing_labels_are_never_a_class(kind: str) -> None:
         Index(X, labels=y)
 
 
+def test_masked_weights_and_targets_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"RCA: sample_weight must .*; got a masked array, 30 values of it masked"):
+        nearfar.RCA().fit(X, Y, sample_weight=np.ma.masked_array(np.ones(30), mask=True))
+    with pytest.raises(ValueError, match=r"MLKR: y must hold .*; got a masked array, 1 value of it masked"):
+        nearfar.MLKR().fit(X, np.ma.masked_array(X[:, 0], mask=np.arange(30) == 4))
+
+
 def test_labels_in_a_column_are_labels() -> None:
     learner = nearfar.RCA().fit(X, Y)
     with pytest.warns(match="column-vector y was passed"):

@@ -563,3 +563,11 @@ def test_the_distance_of_rows_is_the_one_that_ranks_them_better(grouped):
     assert best_distance(lengths, labels, groups=groups) == "euclidean"
     assert best_distance(lengths, labels.tolist(), groups=groups, most=40) == "euclidean"
     assert best_distance(lengths, np.arange(120)) == "cosine"  # nothing to rank
+
+
+def test_scores_of_one_class_say_that_they_say_nothing():
+    rows = np.random.default_rng(0).normal(size=(6, 3))
+    told = "These scores say nothing: no item that is searched is of another class; use items of several classes."
+    assert told in str(evaluate(rows, np.zeros(6)))
+    assert told not in str(evaluate(rows, np.arange(6) // 3))
+    assert told not in str(evaluate(rows, np.zeros(6), gallery=rows, gallery_labels=np.arange(6) // 3))

@@ -15,7 +15,7 @@ from ..io.formats import ARCHIVES, TABLES, accepted, has_columns, is_table, read
 from ..io.other_formats import advice_on_ending, mistaken
 from ..io.uris import is_database, shown
 from ..labels import spelled_alike
-from ..numerics.types import Bools
+from ..numerics.types import Bools, Ints
 from ..quoting import PATH, count_of, quoted
 from .class_labels import ClassLabels, levels_in
 from .dataset import (
@@ -531,12 +531,37 @@ def _by_classes(items: Dataset, test_classes: Sequence[str], seed: int) -> tuple
         split = f"classes {some(test_classes)} held out for the test"
     else:
         held = unseen_half(n, seed)
+        if not (items.are_pairs or items.has_label_sets):  # an image finds its text, a set a label in common
+            held = with_several_items(items.class_counts, held, seed)
         split = f"{DRAWN} {seed}"
     tested = int(np.count_nonzero(held))
     if min(tested, n - tested) < 2:
         raise DataError(f"{items.name}: {_why_not_by_classes(n, tested if test_classes else None)}")
     mask = held[items.labels]
     return items.subset(~mask), items.subset(mask), None, split
+
+
+def with_several_items(counts: Ints, held: Bools, seed: int) -> Bools:
+    """Return which classes are held out, so that training and test both have classes of several items.
+
+    A draw is kept if it gives each side two such classes, or as many as there are. Else classes of several items are
+    drawn first, and those of one item fill the test up to one half of all classes.
+
+    >>> counts = np.array([1, 1, 5, 1, 1, 5])
+    >>> held = with_several_items(counts, (counts > 1) | (np.arange(6) < 1), seed=0)
+    >>> int(held.sum()), int(held[counts > 1].sum())
+    (3, 1)
+    """
+    several = np.flatnonzero(counts > 1)
+    tested = int(held[several].sum())
+    if tested >= min(2, len(several) // 2) and len(several) - tested >= min(2, (len(several) + 1) // 2):
+        return held
+    found = np.zeros_like(held)
+    found[several] = unseen_half(len(several), seed)
+    alone = np.flatnonzero(counts <= 1)
+    order = np.random.default_rng(seed).permutation(len(alone))
+    found[alone[order[: len(counts) // 2 - int(found.sum())]]] = True
+    return found
 
 
 def _why_not_by_classes(n: int, tested: int | None) -> str:

@@ -198,6 +198,13 @@ class Scores:
         found = f"none of the {self.n_queries:,} queries has {other} of its class to find{where}"
         return f"There is no retrieval score: {found} ({self.n_classes:,} classes); use items that share classes."
 
+    def _why_certain(self) -> str:
+        """Return one sentence if every item that a query searches is relevant, or an empty string if some are not."""
+        _, score, chance = self.rows()[0]  # Recall@1
+        if isnan(score) or chance is None or chance < 1:
+            return ""
+        return "These scores say nothing: no item that is searched is of another class; use items of several classes."
+
     def __str__(self) -> str:
         known = [row for row in self.rows() if not isnan(row[1])]
         lines = []
@@ -210,7 +217,7 @@ class Scores:
                 line += f"{chance:>9.4f}"
             lines.append(line)
         lines.append(self.protocol_line())
-        if reason := self.why_unscored():
+        if reason := self.why_unscored() or self._why_certain():
             lines.append(reason)
         if self.clusterer is not None:
             lines += [f"clusters: {self.clusterer}"]

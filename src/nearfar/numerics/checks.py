@@ -50,7 +50,7 @@ def require_plain(X: Any, name: str = "X") -> None:
     """
     kind = getattr(X, "dtype", None)
     if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
-        count = int(np.ma.count_masked(X))
+        count = _masked(X)
         one = count == 1
         advice = (
             f"fill {'it' if one else 'them'} ({name}.filled(value)), or leave out {'its row' if one else 'their rows'}"
@@ -59,9 +59,9 @@ def require_plain(X: Any, name: str = "X") -> None:
         raise ValueError(f"{name} is a masked array, {count_of(count, 'value')} of which {are} masked; {advice}")
     if hasattr(X, "collect_schema") and hasattr(X, "collect"):
         raise ValueError(f"{name} must be in memory; got a LazyFrame; pass {name}.collect()")
-    if getattr(kind, "names", None):
+    if fields := getattr(kind, "names", None):
         advice = f"pass numpy.lib.recfunctions.structured_to_unstructured({name})"
-        raise ValueError(f"{name} is a structured array with the fields {', '.join(kind.names)}; {advice}")
+        raise ValueError(f"{name} is a structured array with the fields {', '.join(fields)}; {advice}")
     if isinstance(kind, np.dtype) and kind.kind in "mM":
         raise ValueError(f"{name} must hold numbers; got dates or durations ({kind}); TableEncoder encodes them")
     unread = isinstance(X, (str, bytes, os.PathLike, Iterator)) or (isinstance(X, Mapping) and not hasattr(X, "shape"))
@@ -69,8 +69,15 @@ def require_plain(X: Any, name: str = "X") -> None:
         raise ValueError(f"{name} must be a table of numbers, shape (n, d); got {type(X).__name__}, {quoted(X)}")
 
 
+def _masked(X: Any) -> int:
+    """Return the number of masked values of an array."""
+    return int(np.ma.getmaskarray(X).sum())
+
+
 def table(value: Any, needs: str, dtype: Any = np.float64) -> Array:
     """Return `value` as an array (of any type if dtype is None), or raise a ValueError with the text of `needs`."""
+    if np.ma.is_masked(value):
+        raise ValueError(f"{needs}; got a masked array, {count_of(_masked(value), 'value')} of it masked")
     try:
         return np.asarray(value, dtype=dtype)
     except (TypeError, ValueError) as error:  # text, lists of several lengths

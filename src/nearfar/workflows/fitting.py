@@ -12,7 +12,7 @@ import numpy as np
 
 from ..catalog import BY_NAME, missing
 from ..data import Task, open_task
-from ..data.checks.columns import remarks_on_row_numbers, scale_warning
+from ..data.checks.columns import remarks_on_row_numbers, remarks_on_telling_columns, scale_warning
 from ..data.checks.inspection import few_test_classes, remark_on_leaks
 from ..data.checks.training_items import among, marks_of
 from ..data.dataset import check_seed
@@ -125,6 +125,7 @@ def fit(
     scored = score_learner(learner, task.test, task.gallery, deviations, form, standardized=standardize)
     remarks = [few_test_classes(int(np.count_nonzero(task.test.class_counts)), task.test.kind, task.protocol)]
     remarks += remarks_on_row_numbers(opened.train)
+    remarks += remarks_on_telling_columns(opened.train)
     remarks.append(remark_on_leaks(int(among(marks, task.test).sum()), task.test.kind))
     if is_linear(learner) and not standardize:
         remarks.append(scale_warning(task.train))

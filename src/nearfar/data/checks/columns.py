@@ -18,6 +18,7 @@ from ..written_numbers import notations_in_table, telling, two_ways
 UNEVEN_SCALES = 100.0  # ratio of two standard deviations above which the smaller feature has almost no influence
 FLAT_SHARE = 1e-12
 """Features whose standard deviation is a smaller share of the largest are rounding errors, as the last of an SVD."""
+FEWEST_PER_CLASS = 3  # items per class on the mean, from which one value in each class is no coincidence
 REWRITE = ": write them in another way"  # the end of a remark
 ROW_NUMBER_NAMES = ("index", "level_0", "unnamed: 0", "row", "rownames")
 """Names of columns of row numbers, as pandas, R and others write them."""
@@ -66,6 +67,7 @@ def remarks_on_columns(rows: Dataset) -> Iterator[str]:
     if rows.kind != "row" or rows.texts is not None:
         return
     yield from remarks_on_row_numbers(rows)
+    yield from remarks_on_telling_columns(rows)
     if rows.cells is not None and rows.array is None:
         yield _on_cells(rows.cells)
         yield from remarks_on_readings(rows.cells.columns)
@@ -131,6 +133,33 @@ def remarks_on_row_numbers(rows: Dataset) -> Iterator[str]:
     for name, values in columns.items():
         if values is not None and name.lower() in ROW_NUMBER_NAMES and (values == np.round(values)).all():
             yield f"The column {name!r} seems to number the rows, but is used as a feature: remove it from the table."
+
+
+def remarks_on_telling_columns(rows: Dataset) -> Iterator[str]:
+    """Yield a remark on columns with one value in each class, which tell the class or what it belongs to."""
+    if len(rows) < FEWEST_PER_CLASS * len(rows.classes):
+        return
+    first = np.unique(rows.labels, return_index=True)[1]  # a row of each class
+    number = np.unique(rows.labels, return_inverse=True)[1]
+    if len(first) < 2:
+        return
+    if rows.cells is not None:
+        columns = {name: np.array(list(map(str, cells))) for name, cells in rows.cells.columns.items()}
+    elif rows.array is not None and rows.columns and not are_embeddings(rows):
+        columns = dict(zip(rows.columns, rows.array.T, strict=True))
+    else:
+        return
+    telling_ones = [
+        name
+        for name, values in columns.items()
+        if (values == values[first][number]).all() and (values != values[0]).any()
+    ]
+    if telling_ones:
+        has, it = ("column", "has") if len(telling_ones) == 1 else ("columns", "have")
+        yield (
+            f"The {has} {some(list(map(quoted, telling_ones)), 3)} {it} one value in each class, and so may tell the "
+            "class: remove what is not known of new rows."
+        )
 
 
 def remarks_on_groups(task: Task) -> Iterator[str]:

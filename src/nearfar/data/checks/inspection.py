@@ -502,7 +502,7 @@ def remarks_on_classes(found: Inspection, task: Task) -> Iterator[str]:
         return
     alone = any(part.role == "all" for part in found.parts)
     for role, part in parts_by_role(task, alone).items():
-        lone = [part.classes[c] for c in np.flatnonzero(part.class_counts == 1)]
+        lone = [part.classes[c] for c in np.flatnonzero(part.class_counts == 1) if part.classes[c] != UNKNOWN_CLASS]
         if lone and role in ("train", "all"):
             yield (
                 f"{_with_one_item(lone, 'training class', found.kind)}: without a second one, no positive pair can be "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
@@ -74,6 +75,8 @@ NO_FEATURES = (*ABOUT, "category", "", "__index_level_0__")
 """The last two are the index of pandas."""
 OTHERS_LEFT_OUT = " (skip_bad=True leaves out the others)"
 MAX_SEARCHED_COLUMNS = 1000  # maximum number of columns among which a misspelled one is searched
+SMALLEST_SPREAD = 2.0**-17  # smallest range of a column, as a share of its numbers, of which float32 keeps 128 steps
+SMALLEST_SIZE = 1e-37  # size of numbers below which float32 has fewer digits
 LONGEST_NAME = 1000  # characters of a text that is the name of a row
 
 Table = Mapping[str, Sequence[Any]]
@@ -619,7 +622,24 @@ def _features(path: Path, table: Table, whole: Table) -> NDArray[np.float32]:
         row, column = large[0]
         where = f"first in row {row + 1} after the header, in {quoted([*columns][column])}"
         raise DataError(f"{path}: holds {TOO_LARGE}, {where}")
+    blurred = [name for name, found in zip(columns, numbers, strict=True) if found is not None and _loses_digits(found)]
+    if blurred:
+        are = "loses its" if len(blurred) == 1 else "lose their"
+        advice = "subtract the smallest value of the column, or scale it"
+        what = f"{some(list(map(quoted, blurred)), 3)} {are} differences in float32, in which rows are kept"
+        warnings.warn(f"{path}: {what}; {advice}", stacklevel=2)
     return rows
+
+
+def _loses_digits(numbers: NDArray[Any]) -> bool:
+    """Return whether the numbers (n,) of a column differ, but hardly in float32, as those near 1e9 or below 1e-37 do.
+
+    >>> [_loses_digits(np.array(column)) for column in ([1e9, 1e9 + 7], [1e-40, 2e-40], [1, 9], [5, 5])]
+    [True, True, False, False]
+    """
+    low, high = float(np.fmin.reduce(numbers)), float(np.fmax.reduce(numbers))
+    size = max(abs(low), abs(high))
+    return 0 < high - low < size * SMALLEST_SPREAD or (low != high and size < SMALLEST_SIZE)
 
 
 def _why_not_numbers(path: Path, columns: Table, wrong: Sequence[str], it_has: str) -> DataError:

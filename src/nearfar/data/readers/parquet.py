@@ -285,9 +285,7 @@ def _numbers_of(path: Path, name: str, column: Any, unpacked: Unpacked) -> dict[
         column = chunked_array([array(filled, list_(float64()))])
         lengths -= {None}
     numbers = list_flatten(column).to_numpy()  # a missing number is NaN
-    if numbers.dtype.kind == "f":
-        numbers = numbers
-    else:
+    if numbers.dtype.kind != "f":
         numbers = numbers.astype(np.float64)
     features = np.ascontiguousarray(numbers.reshape(len(column), *lengths or {0}).T)
     return {f"{name}[{i}]": feature for i, feature in enumerate(features)}
