@@ -114,6 +114,20 @@ def test_a_call_that_is_wrapped_in_autocast_is_computed_in_full_precision():
         torch.testing.assert_close(term(x, y), value, rtol=0, atol=0)
 
 
+def test_what_a_term_keeps_of_a_call_in_a_transform_can_be_copied():
+    x, y, pooled = batch(12, dtype=torch.float32)
+    keeping = [method for method in TERMS if method.name in ("AdversarialTriplet", "CMLLoss", "HDMLLoss")]
+    assert len(keeping) == 3
+    for term in [make(method).float() for method in keeping] + [deepcopy(term) for term in MEMORIES]:
+        plain = deepcopy(term)
+        slope = torch.func.grad(lambda z, term=term: term(z, y, pooled=pooled))(x.detach())
+        (expected,) = torch.autograd.grad(plain(x, y, pooled=pooled), x)
+        torch.testing.assert_close(slope, expected)
+        again = pickle.loads(pickle.dumps(deepcopy(term)))
+        torch.testing.assert_close(again.state_dict(), plain.state_dict())
+        torch.testing.assert_close(again(x, y, pooled=pooled), plain(x, y, pooled=pooled))
+
+
 def test_averages_of_weights_are_finite():
     """Also for an average that is made before the first batch, from which a memory takes the width of its features."""
     x, y, pooled = batch(24, dtype=torch.float32)

@@ -316,6 +316,29 @@ def wrapped(rank, world):
     return {"value": value.detach(), **{f"gradient of {k}": gradient(p) for k, p in step.module.named_parameters()}}
 
 
+def sharded(rank, world):
+    """Return what a method of an objective that FSDP2 has sharded does, before and after it is registered."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
+
+    loss, x, y, w = weighted_classes()
+    own = slice(rank * 6 // world, (rank + 1) * 6 // world)
+    fully_shard(loss, mesh=init_device_mesh("cpu", (world,)))
+    found = {"refused": told(lambda: loss.weighted(x[own], y[own], w[y[own]]))}
+    register_fsdp_forward_method(loss, "weighted")
+    loss.weighted(x[own], y[own], w[y[own]]).backward()
+    return {
+        **found,
+        "outside": told(lambda: (loss + nearfar.VICRegLoss())(x, y)),
+        "grad": loss.proxies.grad.full_tensor(),
+    }
+
+
+def weighted_classes():
+    torch.manual_seed(0)
+    return nearfar.ArcFaceLoss(3, 6), torch.eye(6), torch.arange(6) % 3, torch.tensor([1.0, 2.0, 0.5])
+
+
 def worker(rank, world, folder, chosen):
     dist.init_process_group("gloo", rank=rank, world_size=world, timeout=timedelta(minutes=5))
     found = {"all": of_processes(world, rank, chosen)}
@@ -323,6 +346,7 @@ def worker(rank, world, folder, chosen):
         found["beside"] = beside(rank, world)
         found["gathering"] = gathering(rank, world)
         found["wrapped"] = wrapped(rank, world)
+        found["sharded"] = sharded(rank, world)
     if world == 4:  # processes 0 and 1 hold the same data, and so do 2 and 3
         groups = [dist.new_group([k, k + 2]) for k in range(2)]
         miner, other = groups[rank % 2], groups[1 - rank % 2]
@@ -425,6 +449,13 @@ def test_what_processes_see_beside_one_another(every):
     )
     torch.testing.assert_close(seen[0]["after"], nearfar.TripletLoss()(torch.eye(6).repeat(2, 1), [0, 1] * 6))
     assert "once_differentiable" in seen[0]["second derivative"]
+    loss, x, y, w = weighted_classes()
+    loss.weighted(x, y, w[y]).backward()
+    for part in (part["sharded"] for part in found):
+        advice = 'call register_fsdp_forward_method(objective, "weighted") of torch.distributed.fsdp first'
+        assert part["refused"].endswith(f"weighted: this process has only shards of the parameters; {advice}")
+        assert part["outside"].endswith("call it in the forward of the module that fully_shard was called on")
+        torch.testing.assert_close(part["grad"], loss.proxies.grad)
     for rank in range(2):
         torch.testing.assert_close(found[rank]["gathering"]["x"], torch.full((2, DIM), 3.0))
         torch.testing.assert_close(found[rank]["gathering"]["beside"], torch.full((4, DIM), rank + 1.0))

@@ -43,7 +43,8 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten, tree_unflatten
 from torch.utils.checkpoint import checkpoint
 
 from .precision import without_autocast
@@ -57,6 +58,32 @@ def in_transform() -> bool:
 def traced() -> bool:
     """Return whether this runs in a compiled graph or a transform, where NumPy cannot read the values of tensors."""
     return torch.compiler.is_compiling() or bool(torch._C._are_functorch_transforms_active())
+
+
+def keep_plain_tensors(module: nn.Module) -> None:
+    """Unwrap what a module and its parts keep of a call inside a transform, besides parameters.
+
+    The tensors of a transform can be neither copied nor saved after it.
+    """
+    for part in module.modules():
+        attributes = vars(part)
+        for held in (attributes, attributes["_buffers"]):
+            for name, value in held.items():
+                if name in ("_parameters", "_buffers", "_modules"):
+                    continue
+                leaves, structure = tree_flatten(value)
+                if any(_is_wrapped(leaf) for leaf in leaves):
+                    held[name] = tree_unflatten([_unwrapped(leaf) for leaf in leaves], structure)
+
+
+def _is_wrapped(x: Any) -> bool:
+    return isinstance(x, Tensor) and bool(torch._C._functorch.is_functorch_wrapped_tensor(x))
+
+
+def _unwrapped(x: Any) -> Any:
+    while _is_wrapped(x):
+        x = torch._C._functorch.get_unwrapped(x)
+    return x
 
 
 def host_array(x: Tensor) -> NDArray[Any]:

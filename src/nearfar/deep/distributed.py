@@ -110,6 +110,11 @@ def _check(group: Any) -> None:
         raise ValueError(f"group: {got}; call objectives in its processes only, or inside distributed.local()")
 
 
+def is_shard(x: Tensor) -> bool:
+    """Return whether a parameter is a shard of FSDP2, which it is unless a forward pass has gathered it."""
+    return hasattr(x, "full_tensor")
+
+
 def whole(x: Tensor) -> Tensor:
     """Return a parameter as one tensor. If FSDP2 has sharded it over processes, all of them must call this function."""
     if not hasattr(x, "full_tensor"):

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from ...quoting import quoted
 from ...settings import checked, suggest_name
 from .. import distributed
-from ..autograd import traced
+from ..autograd import in_transform, keep_plain_tensors, traced
 from ..precision import PreciseBuffers, outside_inference_mode, under_autocast, without_autocast
 from .batch import NO_TUPLES, AnyLabels, Batch, check_distances, check_tensor, stand_in
 from .gathering import global_batch, refused
@@ -109,6 +109,7 @@ class Term(PreciseBuffers):
         for name in unknown:
             suggestion = suggest_name(name, CALLED_WITH)
             raise TypeError(f"{type(self).__name__}: got an unexpected argument {quoted(name)}{suggestion}")
+        self._refuse_shards("forward")
         if group is not None:
             scope: AbstractContextManager[None] = distributed.use_group(group)
         elif not traced() and torch.is_inference_mode_enabled():
@@ -117,7 +118,10 @@ class Term(PreciseBuffers):
             scope = without_autocast(embeddings.device)
         else:
             batch = global_batch(embeddings, labels, ref, ref_labels, pooled, ids, ref_replicated=ref_replicated)
-            return self._whole(batch)
+            value = self._whole(batch)
+            if in_transform():
+                keep_plain_tensors(self)
+            return value
         with scope:
             # not `self.forward`, which accelerate replaces by a function that turns autocast on again
             return Term.forward(
@@ -130,6 +134,16 @@ class Term(PreciseBuffers):
                 pooled=pooled,
                 ids=ids,
             )
+
+    def _refuse_shards(self, method: str) -> None:
+        """Raise if FSDP2 has not gathered the parameters, whose gradients would silently be wrong."""
+        if traced() or not any(distributed.is_shard(part) for part in self.parameters()):
+            return
+        if method == "forward":
+            advice = "call it in the forward of the module that fully_shard was called on"
+        else:
+            advice = f'call register_fsdp_forward_method(objective, "{method}") of torch.distributed.fsdp first'
+        raise ValueError(f"{type(self).__name__}: {method}: this process has only shards of the parameters; {advice}")
 
     def _whole(self, batch: Batch) -> Tensor:
         """Return the value: the sum of the shares of all processes."""
@@ -187,6 +201,7 @@ class Term(PreciseBuffers):
         reason = self.distances_refused()
         if reason is not None:
             raise TypeError(f"from_distances: {reason}")
+        self._refuse_shards("from_distances")
         ref: Tensor | None = None
         try:
             check_distances(distances)
@@ -247,12 +262,16 @@ class Term(PreciseBuffers):
         >>> y = torch.arange(8) // 2
         >>> torch.testing.assert_close(loss.sample_losses(x, y).mean(), loss(x, y))
         """
+        self._refuse_shards("sample_losses")
         if not traced() and torch.is_inference_mode_enabled():
             with outside_inference_mode():
                 return self.sample_losses(embeddings, labels, ref=ref, ref_labels=ref_labels, ids=ids)
         batch = global_batch(embeddings, labels, ref, ref_labels, None, ids)
         with without_autocast(batch.x.device):
-            return self.local_sample_losses(batch)
+            losses = self.local_sample_losses(batch)
+        if in_transform():
+            keep_plain_tensors(self)
+        return losses
 
     def weighted(
         self,
@@ -282,6 +301,7 @@ class Term(PreciseBuffers):
         ValueError
             If there is not one weight for each embedding, or a weight is negative or not a number (checked on the CPU).
         """
+        self._refuse_shards("weighted")
         try:
             check_tensor("embeddings", embeddings)
             w = _checked_weights(weights, len(embeddings)).to(embeddings.device)
