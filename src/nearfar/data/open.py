@@ -530,15 +530,21 @@ def _by_classes(items: Dataset, test_classes: Sequence[str], seed: int) -> tuple
         held = np.isin(items.classes, match_classes(items, test_classes))
         split = f"classes {some(test_classes)} held out for the test"
     else:
-        held = unseen_half(n, seed)
-        if not (items.are_pairs or items.has_label_sets):  # an image finds its text, a set a label in common
-            held = with_several_items(items.class_counts, held, seed)
+        held = drawn_classes(items, seed)
         split = f"{DRAWN} {seed}"
     tested = int(np.count_nonzero(held))
     if min(tested, n - tested) < 2:
         raise DataError(f"{items.name}: {_why_not_by_classes(n, tested if test_classes else None)}")
     mask = held[items.labels]
     return items.subset(~mask), items.subset(mask), None, split
+
+
+def drawn_classes(items: Dataset, seed: int) -> Bools:
+    """Return which classes of a data set are drawn for the test."""
+    held = unseen_half(len(items.classes), seed)
+    if items.are_pairs or items.has_label_sets:  # an image finds its text, and a set a label in common
+        return held
+    return with_several_items(items.class_counts, held, seed)
 
 
 def with_several_items(counts: Ints, held: Bools, seed: int) -> Bools:

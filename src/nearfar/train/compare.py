@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from ..children import isolate_children
-from ..data.dataset import unseen_half
-from ..data.open import open_source, reading_once
+from ..data.open import drawn_classes, open_source, reading_once
 from ..deep.objective.parser import parse_objective
 from ..evaluation.scores import Scores
 from ..expressions import Call, ExpressionError, ValueSequence, parse, walk
@@ -239,7 +238,7 @@ def with_test_classes(base: TrainConfig) -> TrainConfig:
     if source.roles is not None:
         return base
     classes = source.items.classes
-    held = unseen_half(len(classes), base.seed)
+    held = drawn_classes(source.items, base.seed)
     return base.replace(test_classes=[name for name, test in zip(classes, held, strict=True) if test])
 
 
