@@ -573,6 +573,39 @@ def atlas_few() -> Figure:
     return figure
 
 
+LINE = {"markersize": 4, "linewidth": 1.4}
+BAND = {"linewidth": 7, "alpha": 0.3, "zorder": 1}  # behind the lines that it follows
+
+
+def few_photos() -> Figure:
+    """The MAP@R of each rung that learns from few classes, and from few photos of each."""
+    rows = rows_of("few")
+    numbers = ("classes", "photos a class")
+    most = {"classes": 40, "photos a class": 64}
+    figure = Figure(figsize=(7.2, 3.4), layout="constrained")
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, column, other in zip(panels, numbers, reversed(numbers), strict=True):
+        drawn = [row for row in rows if row[other] == "all"]
+        places = [most[column] if row[column] == "all" else int(row[column]) for row in drawn]
+        rungs = [name for name in rows[0] if name not in numbers]
+        for rung, color, mark in zip(rungs, COLORS, "sovD^*", strict=False):
+            scores = [float(row[rung]) for row in drawn]
+            axes.plot(
+                places, scores, color=color, label=rung, **(BAND if rung == "default" else LINE | {"marker": mark})
+            )
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(places, [row[column] for row in drawn])
+        axes.minorticks_off()
+        axes.set_xlabel(column, fontsize=9)
+        axes.tick_params(colors=GRAY, labelsize=9)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.patch.set_alpha(0.0)
+    panels[0].set_ylabel("MAP@R on unseen classes", fontsize=9)
+    handles = panels[0].get_legend_handles_labels()
+    figure.legend(*handles, loc="outside upper center", ncols=3, frameon=False, fontsize=9)
+    return figure
+
+
 def map_against_bytes() -> Figure:
     """The MAP@R of each way to store embeddings against the bytes that the search reads."""
     tables: dict[str, list[dict[str, str]]] = {}
@@ -665,6 +698,7 @@ FIGURES = {
     "atlas_map": atlas_map,
     "atlas_gains": atlas_gains,
     "atlas_few": atlas_few,
+    "few_photos": few_photos,
     "map_against_bytes": map_against_bytes,
     "products": products,
     "rungs": rungs,
