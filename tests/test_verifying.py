@@ -147,7 +147,7 @@ def test_listed_pairs_name_items_of_the_gallery_too(capsys, monkeypatch, tmp_pat
     words = ["evaluate", tmp_path / "g.npz", "--protocol", "verification", "--pairs", tmp_path / "pairs.csv"]
     code, out, err = run(capsys, monkeypatch, *words)
     assert (code, err) == (0, "")
-    about = "g, 10 items of 1 classes, searching a gallery of 25 items of 2 classes"
+    about = "g, 10 items of 1 class, searching a gallery of 25 items of 2 classes"
     assert out == f"{about}, pairs of {tmp_path / 'pairs.csv'}.\n\n{verify_pairs(X, ij, same)}\n"
 
 

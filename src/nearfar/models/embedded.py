@@ -422,6 +422,7 @@ def reconstruction(model: Any, dataset: Dataset, what: str) -> str:
 
 def _size(dataset: Dataset) -> str:
     """Return the numbers of items and, if any item has a class, of classes."""
+    items = count_of(len(dataset), "item")
     if set(dataset.classes) <= {UNKNOWN_CLASS}:
-        return f"{len(dataset)} items"
-    return f"{len(dataset)} items of {np.count_nonzero(dataset.class_counts)} classes"
+        return items
+    return f"{items} of {count_of(int(np.count_nonzero(dataset.class_counts)), 'class')}"
