@@ -155,10 +155,11 @@ def remarks_on_telling_columns(rows: Dataset) -> Iterator[str]:
         if (values == values[first][number]).all() and (values != values[0]).any()
     ]
     if telling_ones:
-        has, it = ("column", "has") if len(telling_ones) == 1 else ("columns", "have")
+        noun = "column" if len(telling_ones) == 1 else "columns"
+        verb = "has" if len(telling_ones) == 1 else "have"
         yield (
-            f"The {has} {some(list(map(quoted, telling_ones)), 3)} {it} one value in each class, and so may tell the "
-            "class: remove what is not known of new rows."
+            f"The {noun} {some(list(map(quoted, telling_ones)), 3)} {verb} one value in each class, and so may tell "
+            "the class: remove what is not known of new rows."
         )
 
 

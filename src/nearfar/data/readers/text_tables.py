@@ -263,7 +263,8 @@ def _records_of(path: Path, content: Any) -> list[Any]:
 
 def _rows_beside_names(path: Path, content: dict[str, Any]) -> list[Any]:
     """Return the rows of an object that has them as `data`, as objects or as lists in the order of `columns`."""
-    rows, names = content["data"], content.get("columns")
+    rows = content["data"]
+    names = content.get("columns")
     if not isinstance(rows, list):
         return [content]
     if names is None:
