@@ -117,9 +117,10 @@ def is_shard(x: Tensor) -> bool:
 
 def whole(x: Tensor) -> Tensor:
     """Return a parameter as one tensor. If FSDP2 has sharded it over processes, all of them must call this function."""
-    if not hasattr(x, "full_tensor"):
+    if not is_shard(x):
         return x
-    gathered: Tensor = x.full_tensor()
+    sharded: Any = x
+    gathered: Tensor = sharded.full_tensor()
     return gathered
 
 

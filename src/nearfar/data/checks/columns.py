@@ -139,8 +139,7 @@ def remarks_on_telling_columns(rows: Dataset) -> Iterator[str]:
     """Yield a remark on columns with one value in each class, which tell the class or what it belongs to."""
     if len(rows) < FEWEST_PER_CLASS * len(rows.classes):
         return
-    first = np.unique(rows.labels, return_index=True)[1]  # a row of each class
-    number = np.unique(rows.labels, return_inverse=True)[1]
+    _, first, number = np.unique(rows.labels, return_index=True, return_inverse=True)  # first: a row of each class
     if len(first) < 2:
         return
     if rows.cells is not None:
